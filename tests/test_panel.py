@@ -27,9 +27,8 @@ from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.config.settings import DEFAULT_SEATS, CouncilConfig
 from council.gateway import grafana
 from council.gateway import panel as app
-from council.gateway.panel import FRESH_S
+from council.gateway.panel import FRESH_S, Server
 from council.gateway.picture import picture
-from council.gateway.server import Server
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
 from council.telemetry.metrics import METRICS
@@ -214,11 +213,11 @@ def test_with_the_token_it_shows_what_the_proposals_say(panel: Server) -> None:
         )
 
 
-@pytest.mark.parametrize("wrong", ["", "a", TOKEN[:-1], f"{TOKEN}x", "é", TOKEN.upper()])
-def test_a_wrong_token_is_refused(panel: Server, wrong: str) -> None:
+def test_a_wrong_token_is_refused(panel: Server) -> None:
     """Not taken for none: whoever gives one wants to know that it is wrong."""
-    query = urllib.parse.urlencode({"token": wrong})
-    assert get(f"{panel.url}api/council?{query}")[0] == 403
+    for wrong in ("", "a", TOKEN[:-1], f"{TOKEN}x", "é", TOKEN.upper()):
+        query = urllib.parse.urlencode({"token": wrong})
+        assert get(f"{panel.url}api/council?{query}")[0] == 403, wrong
 
 
 # To whom
@@ -241,59 +240,38 @@ def test_a_page_says_what_it_may_do_and_who_may_frame_it(council: Council) -> No
         server.close()
 
 
-@pytest.mark.parametrize(
-    ("host", "code"),
-    [
-        ("127.0.0.1", 200),
-        ("localhost:1", 200),
-        ("LOCALHOST:", 200),
-        ("[::1]:1", 200),
-        ("evil.test", 421),
-        ("evil.test:80", 421),
-        ("127.1", 421),
-        ("127.0.0.1.evil.test", 421),
-    ],
-)
-def test_it_answers_to_its_own_names_alone(panel: Server, host: str, code: int) -> None:
+def test_it_answers_to_its_own_names_alone(panel: Server) -> None:
     """Mutation: without this a page whose name is made to lead here (DNS rebinding) reads all there is."""
-    assert get(f"{panel.url}api/council", Host=host)[0] == code
+    for host in ("127.0.0.1", "localhost:1", "LOCALHOST:", "[::1]:1"):
+        assert get(f"{panel.url}api/council", Host=host)[0] == 200, host
+    for host in ("evil.test", "evil.test:80", "127.1", "127.0.0.1.evil.test"):
+        assert get(f"{panel.url}api/council", Host=host)[0] == 421, host
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        *("", "a b", "]:[", "[::1", "::1", "[127.0.0.1]", "[::1%25lo]", "[evil.test]", "127.0.0.1:x", ":80"),
-        *("user@127.0.0.1", "127.0.0.1/", "127.0.0.1,evil.test", "127.0.0.1 evil.test", "localhost\xe9"),
-    ],
+NO_HOSTS = (
+    *("", "a b", "]:[", "[::1", "::1", "[127.0.0.1]", "[::1%25lo]", "[evil.test]", "127.0.0.1:x", ":80"),
+    *("user@127.0.0.1", "127.0.0.1/", "127.0.0.1,evil.test", "127.0.0.1 evil.test", "localhost\xe9"),
 )
-def test_a_host_that_is_none_is_refused(panel: Server, host: str) -> None:
+
+
+def test_a_request_names_one_host(panel: Server) -> None:
     """RFC 9110, 7.2. Mutation: take what is left of a host that can't be read, which may be an address."""
-    assert raw(panel, f"GET /api/council HTTP/1.1\r\nHost: {host}\r\n\r\n") == 400
-
-
-def test_a_request_names_its_host_once(panel: Server) -> None:
+    for host in NO_HOSTS:
+        assert raw(panel, f"GET /api/council HTTP/1.1\r\nHost: {host}\r\n\r\n") == 400, host
     for hosts in ("", "Host: 127.0.0.1\r\nHost: evil.test\r\n", "Host: 127.0.0.1\r\nHost: 127.0.0.1\r\n"):
         for version in ("1.0", "1.1"):
             assert raw(panel, f"GET /api/council HTTP/{version}\r\n{hosts}\r\n") == 400
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(
-            "__init__.py",
-            "app.py",
-            "..%2Fmetrics.py",
-            "%2Fetc%2Fpasswd",
-            "council.json",
-            "x",
-            "x" * 300 + ".js",
-        ),
-        *("page.js%00", "%00.js", "%FF.js", "%F0%9F%98%80.js", "PAGE.HTML", ".js", "..", "%2e%2e"),
-    ],
+NO_PAGES = (
+    *("__init__.py", "app.py", "..%2Fmetrics.py", "%2Fetc%2Fpasswd", "council.json", "x", "x" * 300 + ".js"),
+    *("page.js%00", "%00.js", "%FF.js", "%F0%9F%98%80.js", "PAGE.HTML", ".js", "..", "%2e%2e"),
 )
-def test_no_other_file_is_served(panel: Server, path: str) -> None:
-    assert get(f"{panel.url}{path}")[0] == 404
+
+
+def test_no_other_file_is_served(panel: Server) -> None:
+    for path in NO_PAGES:
+        assert get(f"{panel.url}{path}")[0] == 404, path
 
 
 def test_it_answers_ray_as_grafana_and_prometheus_would(panel: Server) -> None:

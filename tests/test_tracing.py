@@ -454,7 +454,7 @@ def test_a_mind_tells_its_span_what_it_likes_and_all_spans_are_sent(collector: C
 def test_once_it_has_ended_nothing_is_sent_any_more() -> None:
     """Mutation: a collector that hangs is asked again for each batch that waited, long after the council closed."""
     sent = InMemorySpanExporter()
-    telling = tracing._telling(sent)
+    telling = tracing._reporting(sent)
     assert telling.export([]) is SpanExportResult.SUCCESS
     telling.shutdown()
     assert telling.export(["late"]) is SpanExportResult.FAILURE

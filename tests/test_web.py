@@ -18,7 +18,7 @@ import pytest
 
 from council import Case, Council, Opinion, SeatConfig
 from council.gateway import web
-from council.gateway.server import Server as Panel
+from council.gateway.panel import Server as Panel
 from tests.patience import HANG_S, until
 
 HALF_OPEN = 1_500

@@ -120,7 +120,7 @@ class PanelActor:
         return os.getpid()
 
     def _serve(self) -> None:
-        from council.gateway.server import Server  # the web server's modules, which only the panel needs
+        from council.gateway.panel import Server  # the web server's modules, which only the panel needs
 
         try:
             util: Any = ray.util  # it has no types

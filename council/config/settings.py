@@ -271,7 +271,7 @@ class CouncilConfig(BaseModel):
     )
     escalations_max: int = fields.whole(10_000, 1, 100_000, "how many escalations may await a human")
     events_kept: int = fields.whole(
-        100_000, 1, 1_000_000, "how many past events can be read again, while they fit 8 MiB"
+        100_000, 1, 1_000_000, "how many past events can be read again, while they fit 4 MiB"
     )
     decisions_kept: int = fields.whole(
         10_000, 1, 1_000_000, "how many of its newest decisions a council without a store keeps"

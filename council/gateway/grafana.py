@@ -16,7 +16,7 @@ FILE = Path(__file__).parent / "council.json"
 def put(text: str, folder: Path) -> tuple[Path, str]:
     """Puts the dashboard ``text`` into a folder that Grafana reads; the file's path, and what was done.
 
-    Raises OperatorError: a file of another's is there, or the folder is not to be written.
+    Raises OperatorError if another dashboard's file is there, or the folder can't be written.
     """
     path = folder / f"{UID}.json"
     try:
@@ -39,7 +39,7 @@ def put(text: str, folder: Path) -> tuple[Path, str]:
 
 def _uid(text: str) -> object:
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return None
-    return told.get("uid") if isinstance(told, dict) else None
+    return document.get("uid") if isinstance(document, dict) else None

@@ -26,12 +26,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from council.gateway import web
 from council.gateway.picture import picture
-from council.protocol.errors import CouncilError
+from council.protocol.errors import CouncilError, OperatorError
 
-# However many look, and however often: the council is asked once in so long.
+# The council is asked at most once in so many seconds, however many look at the panel.
 FRESH_S = 0.5
-# A council that does not answer for so long is told as one that does not.
+# After so many seconds without an answer the panel says that the council does not answer.
 ANSWER_S = 5.0
 TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 FILES = {path.name: path for path in Path(__file__).parent.iterdir() if path.suffix in TYPES}
@@ -42,9 +43,9 @@ Ask = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class StatusSource:
-    """The council's status, asked for at most once in ``FRESH_S``, and what is wrong where there is none.
+    """The council's status, asked for at most once in ``FRESH_S``, or what is wrong if there is none.
 
-    While one question is not answered there is no other: those to a council that is frozen would pile up there.
+    There is one question at a time, because questions to a frozen council would pile up.
     """
 
     def __init__(self, ask: Ask, name: str) -> None:
@@ -142,6 +143,36 @@ def app(
     )
 
 
+class Server(web.AppServer):
+    """Serves the panel at ``host`` and ``port`` (0: a free one) until ``close``. Raises OperatorError if it can't."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        name: str,
+        token: str,
+        host: str,
+        port: int,
+        *,
+        reached_at: str = "",
+        framed_by: Sequence[str] = (),
+    ) -> None:
+        try:
+            listener = web.listening(host, port)
+        except OSError as error:
+            raise OperatorError(
+                f"the panel can't be served at {host} port {port}: {error.strerror or error}; end what listens "
+                "there, or set panel_port (0: any free one) or panel_host"
+            ) from error
+        bound, port = listener.getsockname()[:2]
+        shown = host
+        if ipaddress.ip_address(bound).is_unspecified:
+            shown = reached_at or socket.gethostname()
+        self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+        served = app(ask, name, token, hosts=[host, shown], framed_by=framed_by)
+        super().__init__(served, listener, "council-panel")
+
+
 def _token(request: Request) -> str | None:
     """The token that came with a request; None where none did."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -172,9 +203,9 @@ def _host(request: Request) -> str | None:
 
 
 class _Guard(BaseHTTPMiddleware):
-    """Answers those alone who came by a name of this panel's own, and says what its pages may do.
+    """Answers only requests to one of the panel's own names, and sets the headers that restrict its pages.
 
-    A page elsewhere could have its own name lead here (DNS rebinding), and would then be let read all there is.
+    Otherwise a page elsewhere, whose name leads here (DNS rebinding), could read everything.
     """
 
     def __init__(self, app: Any, own: set[str], framed_by: Sequence[str]) -> None:

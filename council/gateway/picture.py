@@ -44,31 +44,31 @@ def picture(status: Mapping[str, Any], wall_s: float, *, content: bool) -> dict[
 
 
 def _seat(seat: Mapping[str, Any], prime: str, content: bool) -> dict[str, Any]:
-    told = ("name", "active", "heartbeat_age_s", "heartbeats", "restarts", "busy")
+    names = ("name", "active", "heartbeat_age_s", "heartbeats", "restarts", "busy")
     why = str(seat["why"])
-    # What stands behind a colon may quote a mind, and a mind what it was shown.
+    # The text after a colon may quote a mind, which may quote a proposal.
     return {
-        **{key: seat[key] for key in told},
+        **{key: seat[key] for key in names},
         "prime": seat["name"] == prime,
         "why": why if content else why.split(":")[0],
     }
 
 
 def _open(proposal: Mapping[str, Any], content: bool) -> dict[str, Any]:
-    told = ["proposal_id", "stage", "age_s", "time_left_s"]
-    told += ["summary", "proposer", "risk_level", "voted", "escalated_for"] if content else []
-    return {key: proposal[key] for key in told} | {"ballots": len(proposal["voted"])}
+    names = ["proposal_id", "stage", "age_s", "time_left_s"]
+    names += ["summary", "proposer", "risk_level", "voted", "escalated_for"] if content else []
+    return {key: proposal[key] for key in names} | {"ballots": len(proposal["voted"])}
 
 
 def _decision(decision: Mapping[str, Any], content: bool) -> dict[str, Any]:
-    told = ["proposal_id", "outcome", "decided_by", "degraded", "seconds", "at"]
-    return {key: decision[key] for key in told + (["summary", "reason"] if content else [])}
+    names = ["proposal_id", "outcome", "decided_by", "degraded", "seconds", "at"]
+    return {key: decision[key] for key in names + (["summary", "reason"] if content else [])}
 
 
 def _escalation(escalation: Mapping[str, Any], content: bool) -> dict[str, Any]:
-    told = ["escalation_id", "proposal_id", "asked_wall_s", "expires_wall_s"]
-    told += ["summary", "risk_level", "reason", "detail", "next_step"] if content else []
-    return {key: escalation[key] for key in told}
+    names = ["escalation_id", "proposal_id", "asked_wall_s", "expires_wall_s"]
+    names += ["summary", "risk_level", "reason", "detail", "next_step"] if content else []
+    return {key: escalation[key] for key in names}
 
 
 def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,11 +78,11 @@ def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _account(told: Mapping[str, Any]) -> dict[str, Any]:
+def _account(account: Mapping[str, Any]) -> dict[str, Any]:
     """What was spent and is held, and what is left where there is a cap, in tokens and in micro-dollars."""
-    found: dict[str, Any] = {"calls": told["calls"]}
+    found: dict[str, Any] = {"calls": account["calls"]}
     for unit in ("tokens", "microusd"):
-        spent, held, cap = (told[part][unit] for part in ("spent", "held", "caps"))
+        spent, held, cap = (account[part][unit] for part in ("spent", "held", "caps"))
         left = None if cap is None else max(cap - spent - held, 0)
         found[unit] = {"spent": spent, "held": held, "cap": cap, "left": left}
     return found

@@ -48,7 +48,7 @@ READERS = 4
 WRITERS = 4  # connections to a server, beside the one that holds a journal (``hold``)
 # A record has about 1.3 kB. SQLite's default page of 4 kB holds two, and wastes a third.
 PAGE_BYTES = 8192
-CACHE_KB = 8 * 2**10  # of each connection; the operating system has most of the rest in memory
+CACHE_KB = 2 * 2**10  # of each connection, as SQLite's default; the operating system has the rest in memory
 # How many seconds a writer that has stopped inside a transaction (SIGSTOP, a lost host) may keep others out.
 IDLE_S_MAX = 10
 

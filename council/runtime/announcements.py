@@ -1,12 +1,12 @@
-"""What a council tells: the feed for whoever watches, and messages for the sessions that wait.
+"""What a council tells: the feed for watchers, and messages for the sessions that wait.
 
-What tells somebody of an event is held until the event's record is kept (rules 4.7).
+Effects and replies that tell of an event are held until the event's record is kept (rules 4.7).
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
@@ -16,12 +16,12 @@ from council.protocol.metadata import Metadata
 from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.messages import Message, Told
 from council.runtime.outbox import TO_ONE
-from council.runtime.senders import Watchers
 
-# Somebody waits for these, or should look at them; all others are for whoever watches.
+# A caller waits for these, or a human should look at them; all others are for watchers.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
-# The newest proposals whose trace may still be asked for (``telemetry/decision_spans``).
-TRACED_MAX = 10_000
+# The newest proposals whose trace may still be asked for: as many as are announced between two readings of
+# ``telemetry/decision_spans``, which has one at least for each half of the feed.
+TRACED_MAX = 5_000
 
 
 class _Held(Value, frozen=True):
@@ -53,7 +53,7 @@ class Announcements:
         self._owed: Counter[str] = Counter()
 
     def restore(self, announced: int, refusals: Flood, counts: Counter[str], ways: Counter[str]) -> None:
-        """Goes on after a snapshot; what was announced before it can't be read from the feed any more."""
+        """Continues after a snapshot. Earlier announcements can't be read from the feed any more."""
         self.feed.position = self.announced = announced
         self.refusals, self.counts, self.ways = refusals, counts, ways
 
@@ -154,3 +154,37 @@ class Announcements:
         self.traced[proposal_id] = metadata
         if len(self.traced) > TRACED_MAX:
             self.traced.popitem(last=False)
+
+
+class Watchers:
+    """Which sessions wait for which proposals, indexed both ways."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, set[str]] = {}
+        self._proposals: dict[str, set[str]] = {}
+
+    def add(self, proposal_id: str, session: str) -> None:
+        self._sessions.setdefault(proposal_id, set()).add(session)
+        self._proposals.setdefault(session, set()).add(proposal_id)
+
+    def of(self, proposal_id: str) -> Collection[str]:
+        return self._sessions.get(proposal_id, ())
+
+    def waits(self, session: str) -> bool:
+        return session in self._proposals
+
+    def end(self, proposal_id: str) -> None:
+        """Removes a decided proposal."""
+        for session in self._sessions.pop(proposal_id, ()):
+            self._drop(self._proposals, session, proposal_id)
+
+    def forget(self, session: str) -> None:
+        """Removes a closed session."""
+        for proposal_id in self._proposals.pop(session, ()):
+            self._drop(self._sessions, proposal_id, session)
+
+    @staticmethod
+    def _drop(where: dict[str, set[str]], name: str, one: str) -> None:
+        where[name].discard(one)
+        if not where[name]:
+            del where[name]

@@ -26,7 +26,7 @@ import msgspec
 from council.core import events as ev
 from council.core.state import Closed, Granted
 from council.protocol.errors import InternalError, Refused, StoreCorrupt
-from council.runtime.hash_index import KEY_BYTES, HashIndex, key_of
+from council.runtime.used_ids import KEY_BYTES, HashIndex, key_of
 
 # A part has so many decided proposals at most: reading one of them back decodes its part.
 PART_MAX = 1_000
@@ -55,7 +55,7 @@ _CLOSED = msgspec.msgpack.Decoder(Closed)
 _DECIDED = msgspec.msgpack.Decoder(Decided)
 
 
-# For these the core asks at most whether the proposal is decided, which memory knows. One with a call under way stays
+# For these the core asks at most whether the proposal is decided, which memory knows. With a call under way it stays
 # in memory.
 _NOT_LOOKED_UP = (ev.WorkFailed, ev.StreamObserved, ev.CallReserved, ev.CallSettled)
 
@@ -72,8 +72,8 @@ def named_in(event: ev.Event) -> list[str]:
 class Archive(MutableMapping[str, Closed]):
     """Decided proposals by id. Iteration and length are of what is in memory.
 
-    ``read`` gives a part as the store has it: it blocks, may run in any thread, and raises StoreError. Without it, so
-    without a store, ``kept_max`` decided proposals are kept; None for all.
+    ``read`` returns a part from the store. It blocks, may run in any thread, and raises StoreError. Without ``read``,
+    that is without a store, ``kept_max`` decided proposals are kept; None means all.
     """
 
     def __init__(self, read: Callable[[int], bytes] | None = None, kept_max: int | None = None) -> None:
@@ -97,7 +97,7 @@ class Archive(MutableMapping[str, Closed]):
         return isinstance(proposal_id, str) and (self.holds(proposal_id) or proposal_id in self._away)
 
     def get(self, proposal_id: str, default: Closed | None = None) -> Closed | None:  # type: ignore[override]
-        """Raises InternalError for one that is away: taken for unknown, it could be decided anew."""
+        """Raises InternalError for one that is away: if it were unknown, it could be decided again."""
         fresh = self._fresh.get(proposal_id)
         if fresh is not None:
             return fresh
@@ -124,7 +124,7 @@ class Archive(MutableMapping[str, Closed]):
         return len(self._packed.keys() | self._fresh.keys())
 
     def frozen(self) -> Earlier:
-        """How it is now, which stays so; costs what changes until the next one."""
+        """The archive as it is now. It costs only what changes until the next call."""
         earlier = Earlier(self)
         if self._earlier is not None:
             self._earlier.then = earlier
@@ -134,7 +134,7 @@ class Archive(MutableMapping[str, Closed]):
     # To the store
 
     def advance(self, position: int) -> None:
-        """The record at ``position`` is the newest: packs what is fresh, if that is enough for a part."""
+        """Called for each new record: packs the fresh proposals if they are enough for a part."""
         if len(self._fresh) >= PART_MAX:
             self._pack(position)
 
@@ -142,21 +142,21 @@ class Archive(MutableMapping[str, Closed]):
         packed = {proposal_id: _ENCODER.encode(closed) for proposal_id, closed in self._fresh.items()}
         self._fresh.clear()
         for proposal_id, closed in packed.items():
-            self._packed.pop(proposal_id, None)  # the newest stand last
+            self._packed.pop(proposal_id, None)  # the newest are last
             self._packed[proposal_id] = position, closed
         if packed and self._read is not None:
             self._new_parts.setdefault(position, {}).update(packed)
 
     def new_parts(self, position: int) -> dict[int, dict[str, bytes]]:
-        """The parts since the last time, for a snapshot of all records up to ``position``."""
+        """The parts since the last call, for a snapshot of all records up to ``position``."""
         self._pack(position)
         parts, self._new_parts = self._new_parts, {}
         return parts
 
     def let_go(self, kept_to: int, calls: Iterable[Granted]) -> None:
-        """A snapshot at ``kept_to`` is in the store: releases the parts of those before it.
+        """A snapshot at ``kept_to`` is in the store: releases the parts of earlier snapshots.
 
-        What a call in ``calls`` is for stays in memory, because its cost is added to the decision.
+        Proposals with a call in ``calls`` stay in memory, because its cost is added to the decision.
         """
         if kept_to > self._kept_to:
             self._old, self._kept_to = self._kept_to, kept_to
@@ -167,7 +167,7 @@ class Archive(MutableMapping[str, Closed]):
         self._release([each for each, (part, _) in self._packed.items() if part <= self._old], calls)
 
     def forget(self, told_to: int, calls: Iterable[Granted]) -> None:
-        """Without a store: forgets the oldest above ``kept_max``, of those up to ``told_to``; ``calls`` as above."""
+        """Without a store, forgets the oldest above ``kept_max`` among those told up to ``told_to``."""
         if self._read is not None or self._kept_max is None:
             return
         if (above := len(self._packed) - self._kept_max) > 0:
@@ -185,11 +185,11 @@ class Archive(MutableMapping[str, Closed]):
     # And back
 
     def empty(self) -> Archive:
-        """Another one on the same store, which knows of nothing."""
+        """An empty archive on the same store."""
         return Archive(self._read, self._kept_max)
 
     def restore(self, part: int, keys: bytes) -> None:
-        """The proposals with these keys are in that part of the store; of one that is in two, the last one counts."""
+        """The proposals with these keys are in that part of the store. If one is in two parts, the later counts."""
         name = part.to_bytes(_NAME_BYTES)
         each = (keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES))
         self._away.add(b"".join(key + name for key in each))
@@ -200,16 +200,16 @@ class Archive(MutableMapping[str, Closed]):
         return proposal_id in self._fresh or proposal_id in self._packed
 
     def away(self, proposal_id: str) -> Away | None:
-        """Where a decided proposal is that is not in memory; None where it is, or was never decided.
+        """The place of a decided proposal that is not in memory; None if it is in memory, or was never decided.
 
-        Raises Refused where it is forgotten.
+        Raises Refused if it is forgotten.
         """
         if self.holds(proposal_id) or (name := self._away.get(proposal_id)) is None:
             return None
         part = int.from_bytes(name)
         if part == FORGOTTEN:
             raise Refused(
-                f"{proposal_id} was decided, and its decision is kept no more: without a store the newest "
+                f"{proposal_id} was decided, and its decision is not kept any more: without a store the newest "
                 f"{self._kept_max:,} are (decisions_kept)",
                 code="forgotten",
                 proposal_id=proposal_id,
@@ -217,7 +217,7 @@ class Archive(MutableMapping[str, Closed]):
         return Away(proposal_id, part)
 
     def fetch(self, away: Away) -> bytes:
-        """What the store has of it, for ``take_back``. Blocks; may run in any thread. Raises StoreError."""
+        """Its bytes from the store, for ``take_back``. Blocks, in any thread. Raises StoreError."""
         assert self._read is not None
         try:
             return _DECIDED.decode(self._read(away.part)).closed[away.proposal_id]
@@ -225,16 +225,16 @@ class Archive(MutableMapping[str, Closed]):
             raise StoreCorrupt(f"the decision on {away.proposal_id} can't be read back: {error}") from error
 
     def take_back(self, away: Away, closed: bytes, calls: Iterable[Granted]) -> None:
-        """Has what was fetched in memory, until a snapshot or many others come; ``calls`` as in ``let_go``."""
+        """Keeps what was fetched in memory until a snapshot or many others come; ``calls`` as in ``let_go``."""
         if self._taken_back >= TAKEN_BACK_MAX:
             self._release_old(calls)
-        if not self.holds(away.proposal_id):  # or somebody else took it back, and it may have changed since
+        if not self.holds(away.proposal_id):  # else it was taken back before, and may have changed since
             self._packed[away.proposal_id] = away.part, closed
             self._taken_back += 1
 
 
 class Earlier:
-    """An archive as it was: what has changed ``was`` so, and all else is as it is ``then``, a while later."""
+    """An archive at an earlier time: changed entries as they ``was``, all others as in ``then``, a later archive."""
 
     def __init__(self, now: Archive) -> None:
         self.was: dict[str, Closed | None] = {}

@@ -18,10 +18,11 @@ from council.config.settings import MODEL_MIND, NOBODY, OBSERVER, CouncilConfig,
 from council.core.state import Budget, Caps, Rules
 from council.kinds.identity import kept_identity
 from council.protocol.errors import MindError
-from council.runtime.surroundings import Clock, Fitting
+from council.runtime.surroundings import Clock
 
 if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import Spans
+    from council.runtime.prompt_capacity import PromptCapacities
 
 
 def rules_of(config: CouncilConfig) -> Rules:
@@ -64,13 +65,13 @@ def _caps_of(seat: SeatConfig, config: CouncilConfig) -> Caps:
     return _caps(tokens, config.seat_usd_max if seat.usd_max is None else seat.usd_max)
 
 
-def fitting_of(config: CouncilConfig) -> Fitting | None:
+def fitting_of(config: CouncilConfig) -> PromptCapacities | None:
     """The check whether proposals fit this council; None if a seat without a model takes any proposal."""
     if any(seat.mind != MODEL_MIND for seat in config.seats):
         return None
-    from council.runtime.prompt_capacity import PromptCapacities  # tokenizers, which others do not need
+    from council.runtime import prompt_capacity  # tokenizers, which others do not need
 
-    return PromptCapacities(config)
+    return prompt_capacity.PromptCapacities(config)
 
 
 def system_clock() -> Clock:

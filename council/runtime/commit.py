@@ -18,32 +18,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from council.runtime.driver import Driver
 
 # A write is put off at most so many times its journal's linger, while more records come or nothing is deliberated.
 LINGERS_MAX = 10
 # Callers that wait for a write are told after so many seconds that nothing can be kept.
 TROUBLE_CHECK_S = 0.5
-
-
-class PendingRecords(Protocol):
-    """The part of a driver that says what must be written."""
-
-    @property
-    def position(self) -> int:
-        """The position of the newest record."""
-
-    @property
-    def awaits_saving(self) -> bool:
-        """Whether there is something to keep, or to tell after it is kept."""
-
-    @property
-    def hurries(self) -> bool:
-        """Whether somebody waits for the write."""
-
-    @property
-    def deliberates(self) -> bool:
-        """Whether a proposal waits for seats."""
 
 
 class _Linger(NamedTuple):
@@ -91,15 +74,15 @@ class Commit:
 
     # Writing
 
-    def writes(self, work: PendingRecords, now: float) -> bool:
+    def writes(self, driver: Driver, now: float) -> bool:
         """Whether a write begins now. The caller must then begin one."""
-        if self.failed or self.writing or not work.awaits_saving:
+        if self.failed or self.writing or not driver.awaits_saving:
             return False
-        if work.hurries or self._wanted > self.kept_position:
+        if driver.hurries or self._wanted > self.kept_position:
             return True
-        return not (self._linger_s and self._put_off(work, now))
+        return not (self._linger_s and self._put_off(driver, now))
 
-    def _put_off(self, work: PendingRecords, now: float) -> bool:
+    def _put_off(self, driver: Driver, now: float) -> bool:
         """Whether the write waits for more records: a proposal's record can be written with its ballots'.
 
         It waits while more records arrive, up to a limit, because a write just before a decision would delay that
@@ -110,10 +93,10 @@ class Commit:
             since_s, until_s, position = self._lingering
             if now < until_s:
                 return True
-            if work.position == position or now - since_s >= LINGERS_MAX * self._linger_s:
+            if driver.position == position or now - since_s >= LINGERS_MAX * self._linger_s:
                 return False
-        longest_s = self._linger_s * (1 if work.deliberates else LINGERS_MAX)
-        self._lingering = _Linger(since_s, now + longest_s, work.position)
+        longest_s = self._linger_s * (1 if driver.deliberates else LINGERS_MAX)
+        self._lingering = _Linger(since_s, now + longest_s, driver.position)
         return True
 
     def hurry(self, position: int) -> None:
@@ -133,7 +116,7 @@ class Commit:
         self._began_s = self._lingering = None
         self._look_at = (
             now if self._stalled else math.inf
-        )  # callers that were told of a stall are told of its end at once
+        )  # who was told of a stall is told of its end at once
 
     def fail(self) -> None:
         """A write failed for good. No further write may follow a gap."""

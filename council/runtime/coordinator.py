@@ -1,7 +1,7 @@
 """The coordinator's shell: carries bytes between seats, clients, journal and driver, and keeps one timer.
 
-It runs on one event loop, as a Ray actor or in process; what differs is the ``Transport`` to the seats.
-Knows nothing of rules: the driver says what to do, and ``runtime.commit`` when to write and to tell.
+It runs on one event loop, as a Ray actor or in process. Only the ``Transport`` to the seats differs. It knows no
+rules: the driver says what to do, and ``runtime.commit`` says when to write and to tell.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
@@ -21,7 +21,7 @@ from council.agents.messaging.timer import Timer
 from council.core.state import Decision, Escalation, Rules
 from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
-from council.journal.record import PASSING, Journal
+from council.journal.record import Journal
 from council.protocol import signing
 from council.protocol.errors import (
     CouncilClosed,
@@ -35,8 +35,7 @@ from council.protocol.errors import (
 from council.runtime import messages
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
-from council.runtime.driver import Driver
-from council.runtime.durable_state import escalations
+from council.runtime.driver import Driver, Opened, escalations
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.questions import (
     AskDecision,
@@ -49,25 +48,36 @@ from council.runtime.questions import (
 from council.runtime.read_back import ReadBack
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
-from council.runtime.surroundings import Clock, Fitting, Transport
-from council.runtime.watcher import Look
+from council.runtime.surroundings import Clock, Transport
+
+if TYPE_CHECKING:
+    from council.runtime.prompt_capacity import PromptCapacities
 
 log = get_logger("council")
 T = TypeVar("T")
 
-# A client that has not called for so long is gone; what it proposed stays open, and it may join again.
+# A client that has not called for so many seconds is gone. What it proposed stays open, and it may join again.
 SESSION_IDLE_S = 600.0
-# Each may park two calls, and all of them, with those who follow events, fit the coordinator's calls on Ray.
+# Each session may keep two calls waiting. With those who follow events, all fit the coordinator's calls on Ray.
 SESSIONS_MAX = 1_500
 WATCHERS_MAX = 1_000
 EVENTS_MAX = 1_000
-# Deliveries that are handed on while a large batch is still being read: enough to fill a call to each seat.
+# So many deliveries are sent on while a large batch is still being read: enough to fill a call to each seat.
 HAND_ON_AT = 300
+
+
+class View(NamedTuple):
+    """What watchers read: ``now`` is in uptime and Unix seconds; records are kept up to ``kept_position``."""
+
+    driver: Driver
+    journal: Journal
+    now: tuple[float, float]
+    kept_position: int
 
 
 @dataclass(slots=True)
 class _Session:
-    """One client's connection: whom it speaks for, and what waits for it."""
+    """One client's connection: its sender and key, and the messages that wait for it."""
 
     sender: str
     key: bytes
@@ -77,12 +87,11 @@ class _Session:
 
 
 class Coordinator:
-    """One council, running. All methods but the constructor belong to one event loop.
+    """One running council. All methods but the constructor belong to one event loop.
 
-    Methods that clients call take and give bytes or values, so that they cross process borders alike;
-    ``in_process`` says that none is crossed, and what is told to clients need not be sealed. ``humans`` are
-    the keys of all who may answer (rules 1.14). The constructor takes back what the journal kept, which may
-    take seconds: a loop that others run on is better not the one that waits for it.
+    Methods that clients call take and return bytes or values, so that they work across processes. With
+    ``in_process``, messages to clients are not sealed. ``humans`` are the keys of all who may answer (rules 1.14).
+    The constructor reads the journal, which may take seconds: call it on a thread if others use the loop.
     """
 
     def __init__(
@@ -98,7 +107,7 @@ class Coordinator:
         events_kept: int = 20_000,
         decisions_kept: int = 10_000,
         in_process: bool = False,
-        fitting: Fitting | None = None,
+        fitting: PromptCapacities | None = None,
     ) -> None:
         self.council_id = council_id
         self._fitting = fitting
@@ -135,15 +144,15 @@ class Coordinator:
         self._broken: CouncilError | None = None
 
     async def open(self) -> None:
-        """Begins, or goes on where an earlier coordinator ended, and attends to the seats, which must exist."""
+        """Starts, or continues where an earlier coordinator ended, and supervises the seats, which must exist."""
         self._driver.begin(self._journal.epoch, self._rules, self._clock.now())
         self._seats.begin()
         self._settle()
 
     async def close(self, why: CouncilError | None = None) -> None:
-        """Ends the council: its seats, timers and parked calls. What is open, the journal alone has from here on.
+        """Ends the council: its seats, timers and waiting calls. Open proposals remain in the journal.
 
-        Whoever still calls is told ``why``; by default that it was closed.
+        Later calls raise ``why``, by default CouncilClosed.
         """
         was = self._broken
         name = self.council_id.rpartition(".")[0]
@@ -160,16 +169,16 @@ class Coordinator:
         for session in self._sessions.values():
             session.mailbox.release()
         self._wake_feed()
-        # Told to nobody, but what is decided need not be decided again.
+        # No caller is told of these, but what is decided need not be decided again.
         last = self._driver.drain()
         await self._journal.close(*((last, self._driver.snapshot) if was is None else ()))
 
     # What clients and seats call
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
-        """Admits a client with its key, or an enrolled human, whose ``key`` is a greeting (``Driver.join``).
+        """Admits a client with its key, or an enrolled human, whose ``key`` is a greeting (``Senders.join``).
 
-        Gives the session to call ``exchange`` with, and the council's id.
+        Returns the session to call ``exchange`` with, and the council's id.
         """
         self._refuse_if_broken()
         self._drop_idle_sessions()
@@ -180,29 +189,29 @@ class Coordinator:
         return {"council_id": self.council_id, "session": session}
 
     async def leave(self, session: str) -> None:
-        """The client is done; what it proposed stays open."""
+        """Ends a client's session. What it proposed stays open."""
         if (gone := self._sessions.pop(session, None)) is not None:
             self._forget(session, gone)
 
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
-        """Takes a client's sealed envelopes; returns answers as they come, and whether more will come."""
+        """Accepts a client's sealed envelopes; returns answers as they come, and whether more will come."""
         self._refuse_if_broken()
         if (known := self._sessions.get(session)) is None:
             why = "this session is not known, or was idle for too long: join again"
             raise Refused(why, code="no_session")
-        # All before any: what was received must be kept, whatever stands behind it.
+        # All are checked before the first is received: what was received must be kept.
         for wrong in (each for each in batch if not isinstance(each, bytes)):
             raise EnvelopeError(f"envelope: expected bytes, found {type(wrong).__name__}", field="envelope")
-        unfit: Mapping[bytes, CouncilError] = {}
         async with known.turn:  # a cancellation does not overtake the proposal that is still measured
             if batch:
                 self._refuse_if_troubled()
+            arrived: Iterable[Opened] = map(self._driver.open, batch)
             if batch and self._fitting is not None:
-                unfit = await self._fitting.problems(batch, self._driver.senders.keyring, self.council_id)
+                arrived = [await self._measured(self._fitting, each) for each in arrived]
                 self._refuse_if_broken()
                 self._refuse_if_troubled()
             known.seen_s = self._clock.uptime()
-            await self._take_in(batch, session, unfit)
+            await self._accept(arrived, session)
             self._settle()
         reply = await known.mailbox.collect(
             lambda: self._broken is None and self._driver.announcements.owes(session)
@@ -211,14 +220,19 @@ class Coordinator:
         self._refuse_if_broken()
         return reply
 
-    async def _take_in(
-        self, batch: Sequence[bytes], session: str, unfit: Mapping[bytes, CouncilError]
-    ) -> None:
-        """Has the driver receive these, and says why of those that can't be taken in."""
+    @staticmethod
+    async def _measured(fitting: PromptCapacities, opened: Opened) -> Opened:
+        """The envelope with the reason why it is a proposal that fits no seat, if it is one."""
+        if opened.envelope is None:
+            return opened
+        return opened._replace(unfit=await fitting.problem(opened.envelope))
+
+    async def _accept(self, arrived: Iterable[Opened], session: str) -> None:
+        """Has the driver receive these; answers those that can't be kept with the store's error."""
         now = self._clock.now()
-        for sealed in batch:
+        for opened in arrived:
             trouble = self._journal.trouble
-            while trouble is None and (away := self._driver.receive(sealed, now, session, unfit.get(sealed))):
+            while trouble is None and (away := self._driver.receive(opened, now, session)):
                 self._settle()  # for what stands before it: the read takes a while, and may be cancelled
                 try:
                     await self._take_back(away)
@@ -227,36 +241,36 @@ class Coordinator:
                     trouble = error
                 now = self._clock.now()
             if trouble is not None:
-                self._notify_sessions((session,), failure(sealed, trouble))
+                self._notify_sessions((session,), failure(opened.sealed, trouble))
             if len(self._driver.outbox.to_seats) >= HAND_ON_AT:
                 self._settle()  # the seats begin while the rest is read
 
     async def _take_back(self, away: Away) -> None:
-        """Has a decided proposal in memory again. Raises StoreError, and why the council ended."""
+        """Reads a decided proposal back into memory. Raises StoreError, and the reason why the council ended."""
         try:
             await self._read_back.take_back(away)
         except CouncilError:
-            self._refuse_if_broken()  # whoever ends closes the store
+            self._refuse_if_broken()  # the store is closed then
             raise
         self._refuse_if_broken()
 
     def _receive(self, items: Sequence[bytes]) -> None:
-        """Takes what a seat sent."""
+        """Accepts the messages of a seat."""
         now = self._clock.now()
-        for sealed in items:
-            if self._driver.receive(sealed, now) is not None:
-                self._read_back.receive_later(sealed)
+        for opened in map(self._driver.open, items):
+            if self._driver.receive(opened, now) is not None:
+                self._read_back.receive_later(opened.sealed)
         self._settle()
 
-    def _receive_late(self, sealed: bytes) -> Away | None:
+    def _receive_late(self, opened: Opened) -> Away | None:
         if self._broken is not None:
             return None
-        away = self._driver.receive(sealed, self._clock.now())
+        away = self._driver.receive(opened, self._clock.now())
         self._settle()
         return away
 
     async def hear(self, sealed: bytes) -> None:
-        """Takes one sealed envelope that a seat sends of its own accord: a heartbeat."""
+        """Accepts one sealed envelope that a seat sends by itself: a heartbeat."""
         self._refuse_if_broken()
         self._receive((sealed,))
         self._journal.tend()  # also where nothing else happens
@@ -277,14 +291,14 @@ class Coordinator:
             case AskEvents():
                 answer = await self.events(asked.after, asked.limit, asked.wait_s)
             case _:
-                raise OperatorError(f"{type(asked).__name__} is no question that a council answers")
+                raise OperatorError(f"{type(asked).__name__} is not a question that a council answers")
         return cast(T, answer)
 
     async def status(self) -> dict[str, Any]:
-        """The council at a glance, as plain data (``runtime.status``), also while nothing can be kept."""
+        """The council's status as plain data (``runtime.status``), also while nothing can be kept."""
         self._refuse_if_broken()
         found, lag = status(self._driver, self._clock.now()), self._lag()
-        trouble = await self._until_durable_or_error()
+        trouble = await self._until_durable()
         if trouble is not None:
             found, lag = status(self._driver, self._clock.now(), stalled=True), self._lag()
         return found | {
@@ -297,13 +311,13 @@ class Coordinator:
         }
 
     async def decision(self, proposal_id: str) -> Decision | None:
-        """The decision on a proposal, or how it stands; None while it is deliberated.
+        """The decision on a proposal, or its standing; None while it is deliberated.
 
-        While nothing can be kept: as it is kept. Raises the store's error where it stands otherwise since.
+        While nothing can be kept, this is the kept one. If it has changed since, the store's error is raised.
         """
         self._refuse_if_broken()
         decision = await self._decision(proposal_id)
-        if (trouble := await self._until_durable_or_error()) is not None:
+        if (trouble := await self._until_durable()) is not None:
             decision = self._driver.kept.decision(proposal_id, await self._decision(proposal_id), trouble)
         return decision
 
@@ -313,9 +327,9 @@ class Coordinator:
         return self._driver.decision(proposal_id)
 
     async def escalations(self) -> list[Escalation]:
-        """The escalations that wait for a human; while nothing can be kept, those that are."""
+        """The escalations that wait for a human; while nothing can be kept, those that are kept."""
         waiting = self._driver.escalations()
-        if await self._until_durable_or_error() is not None:
+        if await self._until_durable() is not None:
             waiting = escalations(self._driver.kept.open)
         return waiting
 
@@ -337,31 +351,27 @@ class Coordinator:
             found = self._driver.announcements.feed.after(after, limit)
         return found
 
-    def read(self, look: Look) -> None:
-        """Has ``look`` see how things are now, from this loop; it changes nothing (``watcher``)."""
-        look(self._driver, self._journal, self._clock.now(), self._commit.kept_position)
+    def view(self) -> View:
+        """The coordinator as its watchers read it (``telemetry.watcher``)."""
+        return View(self._driver, self._journal, self._clock.now(), self._commit.kept_position)
 
     def _lag(self) -> int:
         return self._driver.position - self._commit.kept_position
 
-    async def _until_durable(self) -> None:
-        """Returns once all that happened so far is kept; what was asked before may be told then (rules 4.7)."""
+    async def _until_durable(self) -> StoreError | None:
+        """Returns once all that happened so far is kept, so that it may be told (rules 4.7).
+
+        While that is not possible, returns the store's error instead.
+        """
         self._refuse_if_broken()
         position = self._driver.position
         self._hurry(position)
         while self._commit.kept_position < position:
             self._refuse_if_broken()
-            self._refuse_if_troubled()
+            if self._journal.trouble is not None:
+                return copy.copy(self._journal.trouble)
             await self._something_told(TROUBLE_CHECK_S)
             self._refuse_if_broken()
-
-    async def _until_durable_or_error(self) -> StoreError | None:
-        """``_until_durable``; or why that can't be at the moment."""
-        try:
-            await self._until_durable()
-        except PASSING as error:
-            self._refuse_if_broken()  # for good
-            return error
         return None
 
     async def _until_kept(self, position: int) -> None:
@@ -371,7 +381,7 @@ class Coordinator:
             await self._something_told()
 
     def _hurry(self, position: int) -> None:
-        """Has the record at ``position`` written, now that somebody waits for it."""
+        """Writes the records up to ``position`` soon, because a caller waits for them."""
         self._commit.hurry(position)
         self._settle()
 
@@ -386,13 +396,13 @@ class Coordinator:
     # Keeping and telling
 
     def _settle(self) -> None:
-        """Sends what may leave, has the rest kept, and arms the timer; after every turn of the driver."""
+        """Sends what may be sent, writes what must be kept, and sets the timer; after every turn of the driver."""
         self._seats.send()
         self._write()
         self._arm()
 
     def _write(self) -> None:
-        """Has what the driver did kept, and tells of it: at once where the journal needs no time."""
+        """Writes the driver's records and then tells of them; at once if the journal needs no time."""
         driver, commit, now = self._driver, self._commit, asyncio.get_running_loop().time()
         while commit.writes(driver, now):
             position, records = driver.position, driver.drain()
@@ -400,7 +410,7 @@ class Coordinator:
                 keeping = self._journal.append(records) if records else None
                 if records and self._journal.snapshot_due(position):
                     self._journal.keep(driver.snapshot())
-            except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing more may be told
                 self._break(error)
                 return
             if keeping is not None:
@@ -414,7 +424,7 @@ class Coordinator:
             await keeping
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing more may be told
             self._break(error)
             return
         self._publish_durable(position, asyncio.get_running_loop().time())
@@ -428,20 +438,20 @@ class Coordinator:
         self._deliver()
 
     def _check_stall(self) -> None:
-        """Who waits for what can't be kept hears why, and once it can be."""
+        """Tells waiting sessions why nothing can be kept, and later that it can be again."""
         trouble, now = self._journal.trouble, asyncio.get_running_loop().time()
         owed = {name for name in self._sessions if self._driver.announcements.owes(name)}
         names = self._commit.looked(now, owed, stalls=trouble is not None)
         self._notify_sessions(names, Stalled(None if trouble is None else failure(b"", trouble)))
 
     def _break(self, error: Exception) -> None:
-        """The journal failed for good: nothing more is told, and everybody who waits hears why."""
+        """Ends the council after the journal failed for good: waiting calls get the error, and nothing else."""
         log.error("journal failed", why=first_line(error))
         self._commit.fail()
         self._broken = OperatorError(f"the journal failed, so nothing more is decided: {error}")
         if isinstance(error, CouncilError):
             self._broken = error
-        if isinstance(error, EpochFenced):  # its seats are another's to attend to
+        if isinstance(error, EpochFenced):  # another coordinator has its seats now
             self._seats.give_up()
         for session in self._sessions.values():
             session.mailbox.release()
@@ -469,7 +479,7 @@ class Coordinator:
                 waiter.set_result(None)
 
     def _arm(self) -> None:
-        """Sets the timer for what is due first: by time, which the driver handles, or of a write."""
+        """Sets the timer for the first deadline, of the driver or of a write."""
         if self._broken is not None:
             return
         uptime_s, wall_s = self._clock.now()
@@ -486,10 +496,10 @@ class Coordinator:
 
     def _refuse_if_broken(self) -> None:
         if self._broken is not None:
-            raise copy.copy(self._broken)  # of its own, for a traceback grows with each time one is raised
+            raise copy.copy(self._broken)  # a copy, because a traceback grows each time an error is raised
 
     def _refuse_if_troubled(self) -> None:
-        """What can't be kept is not taken in: its sender hears why, and nothing is lost (rules 4.7)."""
+        """Raises the store's error: what can't be kept is not accepted, so nothing is lost (rules 4.7)."""
         if self._journal.trouble is not None:
             raise copy.copy(self._journal.trouble)
 

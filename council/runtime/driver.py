@@ -1,8 +1,8 @@
 """Opens envelopes, steps the core, and says what to keep and what to send. Moves no bytes and has no clock.
 
-The shell calls ``receive`` for each sealed envelope, and ``wake`` when a deadline is due. If ``receive`` returns an
-``Away``, nothing was done: the shell takes the proposal back and calls again. The shell writes the records of
-``drain`` to the journal, then calls ``saved``. It sends the messages of ``outbox.to_seats`` and
+The shell calls ``open`` once for each sealed envelope and then ``receive``, and ``wake`` when a deadline is due. If
+``receive`` returns an ``Away``, nothing was done: the shell takes the proposal back and calls again. It writes the
+records of ``drain`` to the journal, then calls ``saved``. It sends the messages of ``outbox.to_seats`` and
 ``announcements.to_sessions``. The order is receive → step → journal → tell. An effect that tells somebody of an event
 is held until ``saved`` says that its record is kept (rules 4.7). An effect that only makes seats think is sent at
 once. ``runtime.commit`` decides when to write.
@@ -14,38 +14,99 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
+from typing import NamedTuple
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.proposals import how_it_stands
-from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, new_council
+from council.core.proposals import how_it_stands, stands
+from council.core.state import (
+    CouncilState,
+    Decision,
+    Escalation,
+    IdentityChange,
+    Moment,
+    Proposal,
+    Rules,
+    new_council,
+)
 from council.core.step import next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.kinds.identity import judged
 from council.protocol import signing
 from council.protocol.envelope import Envelope
-from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
+from council.protocol.errors import (
+    CouncilError,
+    EnvelopeError,
+    InternalError,
+    Refused,
+    StoreCorrupt,
+    StoreError,
+)
 from council.runtime.announcements import Announcements
-from council.runtime.archive import Archive, Away, named_in
-from council.runtime.durable_state import DurableState, escalations
-from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
+from council.runtime.archive import Archive, Away, Earlier, named_in
+from council.runtime.event_reader import digest, event_of, reserved_for, unreadable
 from council.runtime.feed import Flood
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
 from council.runtime.senders import Senders
 from council.runtime.snapshot import base_of, based, more_of, packed, state_of
-from council.runtime.streams import Relay
+from council.runtime.streams import Relay, is_piece, piece_of
 from council.runtime.used_ids import UsedIds
 
 # Effects that tell nobody of the event; all others wait until its record is kept.
 _AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
 
 
+class Opened(NamedTuple):
+    """A sealed envelope that has arrived: its ``envelope``, or the ``error`` if it can't be opened.
+
+    ``key`` is the key that verified it. ``unfit`` is the reason why no seat can be shown this proposal, if it is a
+    new one (rules 2.2).
+    """
+
+    sealed: bytes
+    envelope: Envelope | None = None
+    key: bytes = b""
+    error: CouncilError | None = None
+    unfit: CouncilError | None = None
+
+
+class DurableState(NamedTuple):
+    """The council as of ``position``. ``counts`` are decisions by outcome; ``ways`` are the other counters."""
+
+    position: int
+    open: Mapping[str, Proposal]
+    closed: Earlier
+    counts: Mapping[str, int]
+    ways: Mapping[str, int]
+    identity_change: IdentityChange | None
+
+    def decision(self, proposal_id: str, now: Decision | None, stalled: StoreError) -> Decision | None:
+        """The kept decision or standing of a proposal. ``now`` is its standing including records that are not kept.
+
+        Raises ``stalled`` if the two differ: the new one can't be told yet, and the old one is no longer true.
+        """
+        closed, proposal = self.closed.get(proposal_id), self.open.get(proposal_id)
+        if closed is None and proposal is None:
+            raise stalled
+        then = stands(proposal_id, closed, proposal)
+        before, after = (None if each is None else each.standing for each in (then, now))
+        if before != after:
+            raise stalled
+        return then
+
+
+def escalations(opened: Mapping[str, Proposal]) -> list[Escalation]:
+    """The escalations of those proposals that wait for a human, oldest first."""
+    return [each.escalation for each in opened.values() if each.escalation is not None]
+
+
 class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
-    ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats', ``humans`` those of all who may
-    answer; ``new_id`` gives message ids. ``decided`` and ``decisions_kept`` are those of ``Archive``.
+    ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are those of the seats, ``humans`` those of all who may
+    answer. ``new_id`` makes message ids. ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of
+    ``Archive``.
     """
 
     def __init__(
@@ -82,7 +143,7 @@ class Driver:
         return self.state.rules
 
     def _newest_state(self) -> DurableState:
-        """How the council stands by the newest record."""
+        """The council's state by the newest record."""
         return DurableState(
             self.position,
             dict(self.state.open),
@@ -93,15 +154,15 @@ class Driver:
         )
 
     def begin(self, epoch: int, rules: Rules, now: tuple[float, float]) -> None:
-        """Begins as the coordinator of ``epoch``: the first thing done, or after ``replay`` (rules 1.10)."""
+        """Begins as the coordinator of ``epoch``, first of all or after ``replay`` (rules 1.10)."""
         self._woken_at, self.kept = now, self._newest_state()
         self._step(ev.CoordinatorStarted(self.council_id, epoch, rules), now)
         self.wake(now)
 
     def replay(self, record: Record) -> None:
-        """Handles what the journal kept of an earlier run, in order; nothing is sent, and nothing kept again.
+        """Handles the records of an earlier run, in order. Nothing is sent, and nothing is kept again.
 
-        Raises ReplayDiverged where this version of the rules makes something else of it.
+        Raises ReplayDiverged if this version of the rules has other effects.
         """
         moment, event = record.moment, record.event
         if moment.position == 1 and isinstance(event, ev.CoordinatorStarted):
@@ -128,7 +189,7 @@ class Driver:
                 self._announce_effect(told, now)
 
     def snapshot(self) -> Snapshot:
-        """What this council is, all records handed out; see ``restore``."""
+        """The council's state, for ``restore``. All records must have been drained."""
         assert not self.unsaved
         base = based(
             self.state,
@@ -149,10 +210,10 @@ class Driver:
         mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
     ) -> None:
-        """Goes on from snapshots: the newest's ``base``, and what each of them adds, with its position, in order.
+        """Continues from snapshots: the newest ``base``, and the addition of each, with its position, in order.
 
-        ``envelopes`` gives those of messages by id. What was announced before can't be read from the feed any
-        more. Raises StoreCorrupt where a part can't be read, and is then as before.
+        ``envelopes`` returns those of messages by id. Earlier announcements can't be read from the feed any more.
+        Raises StoreCorrupt if a part can't be read; the driver is then unchanged.
         """
         now, archive, ids = base_of(base), self.archive.empty(), UsedIds(snapshots=True)
         sealed = envelopes([proposal.what.proposal_id for proposal in now.open])
@@ -178,70 +239,86 @@ class Driver:
     # Who may speak
 
     def join(self, name: str, role: str, key: bytes) -> None:
-        """Admits a client, or recognises a human: see ``Senders.join``."""
+        """Admits a client or a human: see ``Senders.join``."""
         self.senders.join(name, role, key)
 
     def retire(self, name: str) -> None:
-        """A sender without a session any more makes room, at the latest when the last of its own is decided.
+        """Removes a sender without a session, now or when the last of its proposals is decided.
 
-        Humans keep their names: whoever answered must stay who they were.
+        Humans keep their names, because an answer must stay theirs.
         """
         has_open = any(proposal.what.proposer == name for proposal in self.state.open.values())
         self.senders.retire(name, has_open=has_open)
 
     # What arrives
 
-    def receive(
-        self,
-        sealed: bytes,
-        now: tuple[float, float],
-        session: str | None = None,
-        unfit: CouncilError | None = None,
-    ) -> Away | None:
-        """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered.
-
-        ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2). Gives a decided
-        proposal that it names and that is away: then nothing was done, and it is to be taken back first.
-        """
-        if now != self._woken_at:  # the envelopes of one call share a moment
-            self.wake(now)
-        sender, msg_id, envelope = "?", "?", None
+    def open(self, sealed: bytes) -> Opened:
+        """Verifies, decodes and validates an envelope, once, for ``receive``."""
         try:
             envelope = self.senders.keyring.open(sealed, self.council_id)
-            sender, msg_id = envelope.sender, envelope.msg_id
-            if is_piece(envelope, self.senders.roles.get(sender)):
-                self._pass_on(envelope)
-                return None
-            identity = digest(sealed)
-            event = event_of(envelope, len(sealed), identity, self.senders.roles.get(sender))
-            self._refuse_early(event, sender, msg_id, identity, unfit)
-            if (away := self._first_away(event)) is not None:
-                return away
-            before = self._position
-            if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
-                self.ignored["the same change of the identity again"] += 1
-            else:
-                event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
-                self._step(event, now, sealed, session, msg_id)
-            if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
-                self._ids.add(msg_id, identity)
-                if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
-                    self.announcements.trace(msg_id, envelope.metadata)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
-            if (ballot := unreadable(error, sealed)) is not None:  # its seat is asked once more (rules 1.2)
+            return Opened(sealed, error=error)
+        return Opened(sealed, envelope, self.senders.keyring.key(envelope.sender))
+
+    def receive(self, opened: Opened, now: tuple[float, float], session: str | None = None) -> Away | None:
+        """Handles an envelope of ``open``; if it can't be accepted, that is journaled, counted and answered.
+
+        Returns a decided proposal that it names and that is away. Then nothing was done: the shell takes the
+        proposal back and calls again.
+        """
+        if now != self._woken_at:  # the envelopes of one call share a moment
+            self.wake(now)
+        if opened.envelope is not None and not self.senders.keyring.matches(
+            opened.envelope.sender, opened.key
+        ):
+            opened = self.open(
+                opened.sealed
+            )  # while it waited its sender left; another may have the name now
+        envelope = opened.envelope
+        try:
+            if envelope is None:
+                assert opened.error is not None
+                raise opened.error
+            if is_piece(envelope, self.senders.roles.get(envelope.sender)):
+                self._pass_on(envelope)
+                return None
+            return self._accept(opened, envelope, now, session)
+        except InternalError:
+            raise
+        except CouncilError as error:
+            if (
+                ballot := unreadable(error, opened.sealed)
+            ) is not None:  # its seat is asked once more (rules 1.2)
                 with suppress(Refused):
                     if (away := self._first_away(ballot)) is None:
-                        self._step(ballot, now, sealed)
+                        self._step(ballot, now, opened.sealed)
                     return away
-            if isinstance(error, EnvelopeError):
-                sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
-            self._refuse(error, sender, msg_id, now, sealed, session)
-            if envelope is not None and sender in self.state.seats and (about := reserved_for(envelope)):
-                denied = do.DenyCall(sender, about, msg_id, printable(error.message), again=True)
-                self.announcements.hold(denied, self._position, now)  # its seat waits for an answer
+            self._refuse(error, opened, now, session)
             return None
+
+    def _accept(
+        self, opened: Opened, envelope: Envelope, now: tuple[float, float], session: str | None
+    ) -> Away | None:
+        """Steps the core by an authentic envelope. Raises the reason if it is refused."""
+        sealed, msg_id = opened.sealed, envelope.msg_id
+        identity = digest(sealed)
+        event = event_of(envelope, len(sealed), identity, self.senders.roles.get(envelope.sender))
+        self._refuse_early(event, envelope.sender, msg_id, identity, opened.unfit)
+        if (away := self._first_away(event)) is not None:
+            return away
+        before = self._position
+        if not isinstance(event, ev.IdentityChanged):
+            self._step(event, now, sealed, session, msg_id)
+        elif msg_id in self._ids:  # whatever has come since
+            self.ignored["the same change of the identity again"] += 1
+        else:
+            self._step(judged(self.state, event, now[0]), now, sealed, session, msg_id)
+        if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
+            self._ids.add(msg_id, identity)
+            if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
+                self.announcements.trace(msg_id, envelope.metadata)
         if session is not None:
             self._acknowledge(event, sealed, session)
         return None
@@ -257,15 +334,15 @@ class Driver:
         return next(filter(None, map(self.away, named_in(event))), None)
 
     def away(self, proposal_id: str) -> Away | None:
-        """Where a decided proposal is that is to be taken back before it is looked up; see ``Archive.away``."""
+        """The place of a decided proposal that must be taken back before it is looked up; see ``Archive.away``."""
         return None if proposal_id in self.state.open else self.archive.away(proposal_id)
 
     def take_back(self, away: Away, closed: bytes) -> None:
-        """Has a decided proposal in memory again: ``closed`` is what ``Archive.fetch`` gave."""
+        """Puts a decided proposal back into memory: ``closed`` is the result of ``Archive.fetch``."""
         self.archive.take_back(away, closed, self.state.calls.values())
 
     def _pass_on(self, envelope: Envelope) -> None:
-        """A piece of a seat's stream goes to the seat that observes, or comes to nothing: no record either way."""
+        """Relays a piece of a seat's stream to the observer, or drops it. Either way there is no record."""
         try:
             piece = piece_of(envelope)
             why = self._relay.why_not(piece, self.state)
@@ -279,9 +356,9 @@ class Driver:
     def _refuse_early(
         self, event: ev.Event, sender: str, msg_id: str, identity: str, unfit: CouncilError | None
     ) -> None:
-        """For what the core can't know: an id is used once (rules 1.15), and a proposal fits some seat (rules 2.2).
+        """Refuses what the core can't know: an id is used once (rules 1.15), a proposal fits some seat (rules 2.2).
 
-        Of a proposal that was taken in, by other settings perhaps, the core tells what is to be said (rules 1.12).
+        The core answers a proposal that was accepted before, maybe by other settings (rules 1.12).
         """
         submitted = isinstance(event, ev.ProposalSubmitted)
         if submitted and (msg_id in self.state.open or msg_id in self.state.closed):
@@ -297,13 +374,13 @@ class Driver:
             raise unfit
 
     def wake(self, now: tuple[float, float]) -> None:
-        """Handles whatever time has brought by ``now``."""
+        """Handles all deadlines that have passed by ``now``."""
         self._woken_at = now
         while (event := next_due(self.state, Moment(*now, self._position + 1))) is not None:
             self._step(event, now)
 
     def seat_died(self, name: str, boot: int, why: str, now: tuple[float, float]) -> None:
-        """The shell knows that a seat's actor died in its run ``boot``, or can't be reached."""
+        """Handles the death of a seat's actor in its run ``boot``, or that it can't be reached."""
         self.wake(now)
         self._step(ev.SeatDied(name, boot, printable(why[:500])), now)
 
@@ -334,14 +411,14 @@ class Driver:
                 if told := self.announcements.count(effect, now[0]):
                     self.announcements.hold(told, self._position, now)
             elif isinstance(effect, do.THINK):
-                self.outbox.make_think(effect, self.state, self._woken_at)
+                self.outbox.write(effect, self.state, self._woken_at)
             elif isinstance(effect, do.NoteIgnored):
                 self.ignored[effect.what] += 1
             elif effect.decision is not None:
                 self._reply(session, Told(effect.decision))
 
     def _note(self, record: Record) -> None:
-        """Remembers of a new record, or of one that is replayed, what later ones are compared with."""
+        """Remembers the parts of a new or replayed record that later ones are compared with."""
         event = record.event
         self.archive.advance(record.position)
         if isinstance(event, ev.ProposalSubmitted):
@@ -353,26 +430,27 @@ class Driver:
             self.announcements.refusals = Flood(record.moment.uptime_s)
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
-            if event.code == "identity_refused":  # for good, also once it has what it lacked
+            if event.code == "identity_refused":  # for good, even if it would be accepted later
                 self._ids.add(event.msg_id, "")
         elif isinstance(event, ev.BallotUnreadable):
             self.refused["unreadable_ballot"] += 1
 
     def _refuse(
-        self,
-        error: CouncilError,
-        sender: str,
-        msg_id: str,
-        now: tuple[float, float],
-        sealed: bytes,
-        session: str | None,
+        self, error: CouncilError, opened: Opened, now: tuple[float, float], session: str | None
     ) -> None:
-        self._step(
-            ev.EnvelopeRefused(printable(sender), printable(msg_id), error.code, printable(error.message)),
-            now,
-        )
+        """Journals that an envelope was refused, and tells its sender why."""
+        envelope, sender, msg_id = opened.envelope, "?", "?"
+        if envelope is not None:
+            sender, msg_id = envelope.sender, envelope.msg_id
+        if isinstance(error, EnvelopeError):
+            sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
+        why = printable(error.message)
+        self._step(ev.EnvelopeRefused(printable(sender), printable(msg_id), error.code, why), now)
         if session is not None:
-            self._reply(session, failure(sealed, error))
+            self._reply(session, failure(opened.sealed, error))
+        if envelope is not None and sender in self.state.seats and (about := reserved_for(envelope)):
+            denied = do.DenyCall(sender, about, msg_id, why, again=True)
+            self.announcements.hold(denied, self._position, now)  # its seat waits for an answer
 
     # What leaves
 
@@ -383,7 +461,7 @@ class Driver:
 
     @property
     def hurries(self) -> bool:
-        """Whether somebody waits for what is not kept yet: a client for an answer, a human, or Prime."""
+        """Whether a client, a human or Prime waits for a record that is not kept yet."""
         return self.announcements.urgent
 
     @property
@@ -397,7 +475,7 @@ class Driver:
         return len(self.state.open) > self.state.with_human
 
     def drain(self) -> list[Record]:
-        """The records to be kept now. Once they are, ``kept`` is how the council stands as of now."""
+        """The records to be kept now. Once they are, ``kept`` is the council's present state."""
         records, self.unsaved = self.unsaved, []
         self._taken = self._newest_state()
         return records
@@ -411,13 +489,13 @@ class Driver:
         self.archive.forget(position, self.state.calls.values())
 
     def let_go(self, kept_to: int) -> None:
-        """The snapshot at ``kept_to`` is in the store, and all up to there is told; see ``Archive.let_go``."""
+        """The snapshot at ``kept_to`` is in the store, and all up to there was told; see ``Archive.let_go``."""
         self.archive.let_go(kept_to, self.state.calls.values())
 
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
-        """Performs an effect that somebody outside hears of."""
+        """Performs an effect that tells somebody outside."""
         if isinstance(effect, TO_ONE):
-            self.outbox.notify(effect, self.state, self._woken_at)
+            self.outbox.write(effect, self.state, self._woken_at)
             return
         self.announcements.publish(effect, now[1])
         if isinstance(effect, do.AnnounceDecision):
@@ -434,16 +512,12 @@ class Driver:
     # What can be asked
 
     def decision(self, proposal_id: str) -> Decision | None:
-        """The decision on a proposal or how it stands with a human; None while it is deliberated.
+        """The decision on a proposal, or its standing with a human; None while it is deliberated.
 
-        As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``. One that is
-        away is to be taken back first (``away``).
+        It is as of the newest record, like ``escalations`` and ``status``, and may be told once that is kept. If the
+        proposal is ``away``, it must be taken back first.
         """
         return how_it_stands(self.state, proposal_id)
-
-    def payload(self, proposal_id: str) -> bytes | None:
-        """The bytes of an open proposal's envelope."""
-        return self.outbox.payloads.get(proposal_id)
 
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""

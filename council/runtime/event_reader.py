@@ -1,20 +1,18 @@
-"""Reads an authentic envelope as an event of the core. Knows who may say what, and nothing of what follows."""
+"""Reads an authentic envelope as an event of the core. Knows who may send what, and nothing of the effects."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
 
-from council.agents.seat.plan_stream import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
-from council.kinds.incoming import ROUND_MAX, Incoming
+from council.kinds.incoming import Incoming
 from council.kinds.table import MESSAGES
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Info
 from council.protocol.errors import CouncilError, EnvelopeError, Refused
 from council.runtime.messages import printable
 
-# rules 1.1: the parts that each may play in a message; a seat may propose too.
+# rules 1.1: the roles that a sender may have in a message; a seat may propose too.
 PARTS = {
     "voter": ("voter", "observer", "proposer"),
     "proposer": ("proposer",),
@@ -23,9 +21,9 @@ PARTS = {
 
 
 def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev.Event:
-    """The event that an authentic envelope of ``size`` sealed bytes stands for; ``role``: its sender's.
+    """The event of an authentic envelope of ``size`` sealed bytes; ``role`` is its sender's.
 
-    Raises Refused where its sender may not say it.
+    Raises Refused if its sender may not send it.
     """
     message = Incoming(envelope, size, digest)
     content, sender = message.content, message.sender
@@ -39,7 +37,7 @@ def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev
     said = MESSAGES.get((envelope.type, kind))
     speaker = "voter" if said is None else said.by
     if not kind and speaker not in ("any", role):
-        raise Refused(f"{sender} is no seat and may not send {envelope.type}", code="not_a_seat")
+        raise Refused(f"{sender} is not a seat and may not send {envelope.type}", code="not_a_seat")
     if said is not None and said.parts and envelope.role not in said.parts:
         raise Refused(
             f"{sender} sent a {envelope.type} as {envelope.role}: expected {' or '.join(said.parts)}",
@@ -53,7 +51,7 @@ def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev
             "content.data.proposal_id names another proposal than parent_id", field="content.data.proposal_id"
         )
     if said is None:
-        raise Refused(f"INFO of kind {kind!r} is none that the council acts on", code="unknown_kind")
+        raise Refused(f"the council does not act on INFO of kind {kind!r}", code="unknown_kind")
     return said.read(message)
 
 
@@ -63,20 +61,8 @@ def reserved_for(envelope: Envelope) -> str:
     return (envelope.parent_id or "") if isinstance(content, Info) and content.kind == "reserve" else ""
 
 
-class StreamPiece(NamedTuple):
-    """A piece of what a seat's mind says while it thinks: of a stage's round, from a character on."""
-
-    proposal_id: str
-    seat: str
-    text: str
-    stage: str
-    round: int
-    at: int
-    whole: bool
-
-
 def unreadable(error: CouncilError, sealed: bytes) -> ev.BallotUnreadable | None:
-    """The event that an authentic VOTE which can't be read is; None for any other error."""
+    """The event of an authentic VOTE that can't be read; None for any other error."""
     facts = error.facts
     if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
         return None
@@ -85,33 +71,6 @@ def unreadable(error: CouncilError, sealed: bytes) -> ev.BallotUnreadable | None
     )
 
 
-def is_piece(envelope: Envelope, role: str | None) -> bool:
-    """Whether it is a piece of a seat's stream, which changes nothing and is no event."""
-    content = envelope.content
-    return isinstance(content, Info) and content.kind == "stream" and role == "voter"
-
-
-def piece_of(envelope: Envelope) -> StreamPiece:
-    """The piece in an envelope that is one. Raises EnvelopeError where it has not a piece's form."""
-    content = envelope.content
-    assert isinstance(content, Info)
-    if len(content.text) > PIECE_CHARS:
-        raise EnvelopeError(
-            f"content.text has {len(content.text):,} characters, expected at most {PIECE_CHARS}",
-            field="content.text",
-        )
-    said = Incoming(envelope)
-    return StreamPiece(
-        proposal_id=said.proposal_id,
-        seat=said.sender,
-        text=content.text,
-        stage=said.fact("stage", str)[:STAGE_CHARS_MAX],
-        round=said.amount("round", ROUND_MAX),
-        at=said.amount("at"),
-        whole=said.fact("whole", bool),
-    )
-
-
 def digest(sealed: bytes) -> str:
-    """Identifies an envelope's canonical bytes, whoever's key signed them (rules 1.12)."""
+    """Identifies an envelope's canonical bytes, by whatever key they were signed (rules 1.12)."""
     return hashlib.blake2b(signing.payload_of(sealed), digest_size=16).hexdigest()

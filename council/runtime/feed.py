@@ -1,4 +1,4 @@
-"""What was announced, numbered, for those who watch. Knows nothing of who they are."""
+"""The numbered announcements, for watchers. Knows nothing of the watchers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from council.kinds.table import ANNOUNCED
 from council.protocol.errors import PositionLost
 
 _ENCODER = msgspec.msgpack.Encoder()
-# What is counted of decisions beside their outcomes.
+# What is counted of decisions besides their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
 # Announcements that are kept have so many bytes at most, and each so many beside its own.
-BYTES_MAX, EVENT_BYTES = 8 * 2**20, 150
+BYTES_MAX, EVENT_BYTES = 4 * 2**20, 150
 # Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
 REFUSALS_TOLD_MAX = 200
 
@@ -44,9 +44,9 @@ def touched(effects: Iterable[do.Effect]) -> frozenset[str]:
 
 
 class Flood:
-    """Keeps a flood of garbage from pushing everything else out of the feed: what is above is counted only.
+    """Keeps a flood of refusals from pushing everything else out of the feed: those above the limit are only counted.
 
-    Goes by the moments of what it is handed, so that a replay tells the same.
+    It uses the times of the events, so a replay has the same result.
     """
 
     def __init__(self, from_s: float, told: int = 0) -> None:
@@ -54,11 +54,11 @@ class Flood:
         self._told = told
 
     def now(self) -> tuple[float, int]:
-        """What makes another one like this."""
+        """The arguments that make an equal one."""
         return self._from_s, self._told
 
     def admit(self, why: str, uptime_s: float) -> str | None:
-        """What is told of a refusal; None where there were too many within this minute."""
+        """The text to announce for a refusal; None if there were too many within this minute."""
         if uptime_s >= self._from_s + 60.0:
             self._from_s, self._told = uptime_s, 0
         self._told += 1
@@ -69,6 +69,21 @@ class Flood:
         return why
 
 
+class _Kept(msgspec.Struct, frozen=True, gc=False):
+    """An announcement, packed: thousands of these are kept, and the garbage collector need not look at them."""
+
+    at: float
+    kind: type[do.Effect]
+    packed: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.packed) + EVENT_BYTES
+
+    def effect(self) -> do.Effect:
+        return msgspec.msgpack.decode(self.packed, type=self.kind)
+
+
 class Feed:
     """The last ``kept_max`` announcements, packed, while these have few bytes; the newest in any case.
 
@@ -77,25 +92,24 @@ class Feed:
 
     def __init__(self, kept_max: int, bytes_max: int = BYTES_MAX) -> None:
         self.position = 0
-        self._kept: deque[tuple[float, type[do.Effect], bytes]] = deque()
+        self._kept: deque[_Kept] = deque()
         self._kept_max, self._bytes_max = kept_max, bytes_max
         self._bytes = self._new = self._new_bytes = 0
-        # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
+        # Called each time that half of it is new, so that a watcher misses nothing.
         self.watchers: list[Callable[[], None]] = []
 
     def newest(self, count: int) -> list[tuple[float, do.Effect]]:
         """The newest ``count`` announcements, or as many as are kept, oldest first, each with its time."""
-        newest = islice(reversed(self._kept), count)
-        return [(at, msgspec.msgpack.decode(packed, type=of)) for at, of, packed in newest][::-1]
+        return [(kept.at, kept.effect()) for kept in islice(reversed(self._kept), count)][::-1]
 
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1
-        packed = _ENCODER.encode(effect)
-        self._kept.append((wall_s, type(effect), packed))
-        self._bytes += len(packed) + EVENT_BYTES
+        kept = _Kept(wall_s, type(effect), _ENCODER.encode(effect))
+        self._kept.append(kept)
+        self._bytes += kept.size
         while len(self._kept) > self._kept_max or (self._bytes > self._bytes_max and len(self._kept) > 1):
-            self._bytes -= len(self._kept.popleft()[2]) + EVENT_BYTES
-        self._new, self._new_bytes = self._new + 1, self._new_bytes + len(packed) + EVENT_BYTES
+            self._bytes -= self._kept.popleft().size
+        self._new, self._new_bytes = self._new + 1, self._new_bytes + kept.size
         if 2 * self._new >= self._kept_max or 2 * self._new_bytes >= self._bytes_max:
             self._new = self._new_bytes = 0
             for look in self.watchers:
@@ -104,26 +118,20 @@ class Feed:
     def after(self, position: int, limit: int) -> list[dict[str, Any]]:
         """Up to ``limit`` events after ``position``, as plain data: position, at (Unix seconds), kind, data.
 
-        Raises PositionLost if some of them are kept no more.
+        Raises PositionLost if some of them are not kept any more.
         """
         oldest = self.position - len(self._kept) + 1
+        lost = ""
         if position > self.position:
-            raise PositionLost(
-                f"events after position {position} were asked for, but the newest is {self.position}: "
-                "this council never had them",
-                asked=position,
-                oldest=oldest,
-            )
-        if position + 1 < oldest:
-            raise PositionLost(
-                f"events after position {position} were asked for, but the oldest kept is {oldest}",
-                asked=position,
-                oldest=oldest,
-            )
+            lost = f"the newest is {self.position}: this council never had them"
+        elif position + 1 < oldest:
+            lost = f"the oldest kept is {oldest}"
+        if lost:
+            why = f"events after position {position} were asked for, but {lost}"
+            raise PositionLost(why, asked=position, oldest=oldest)
         first = position + 1 - oldest
         found = []
-        for index in range(first, min(first + limit, len(self._kept))):
-            wall_s, of, packed = self._kept[index]
-            data = plain(msgspec.msgpack.decode(packed, type=of))
-            found.append({"position": oldest + index, "at": wall_s, "kind": ANNOUNCED[of].kind, "data": data})
+        for at, kept in enumerate(islice(self._kept, first, first + limit), position + 1):
+            data, kind = plain(kept.effect()), ANNOUNCED[kept.kind].kind
+            found.append({"position": at, "at": kept.at, "kind": kind, "data": data})
         return found

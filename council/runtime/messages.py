@@ -49,7 +49,7 @@ class Stalled(Value, frozen=True, tag_field="kind", tag="stalled"):
 
 
 Message = Told | Acknowledged | Failed | Stalled
-# The characters of an error's message that are told and journaled: it may quote text from outside.
+# The characters of an error's message that are sent and journaled: it may quote text from outside.
 MESSAGE_CHARS_MAX = 2_000
 
 _ENCODER = msgspec.json.Encoder()
@@ -69,7 +69,7 @@ def error_of(kind: str, code: str, message: str, facts: Mapping[str, Any]) -> Co
 
 
 def printable(text: str) -> str:
-    """A foreign text in a form that can be kept and told: cut, without NUL and halves of surrogate pairs."""
+    """A foreign text in a form that can be journaled and sent: cut, without NUL and halves of surrogate pairs."""
     return text[:MESSAGE_CHARS_MAX].replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Writes what the council hands to seats. Knows nothing of how it travels, nor of keys.
+"""Writes the messages for seats. Knows nothing of transport and keys.
 
 Messages in ``to_seats`` must arrive. If they do not, the seat is sent all open proposals when it is back. A lost halt
 is not sent again; if it is still needed, the observer calls another. ``perishable`` are pieces of streams, which may
@@ -17,15 +17,15 @@ from council.core import effects as do
 from council.core.state import Ballot, CouncilState
 from council.protocol import codec
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
-from council.runtime.event_reader import StreamPiece
 from council.runtime.senders import COORDINATOR
+from council.runtime.streams import StreamPiece
 
-# What a seat alone is told, and no watcher.
+# Effects that only a seat is told of, and no watcher.
 ToOne = do.RequestRuling | do.InterruptSeat | do.GrantCall | do.DenyCall
 TO_ONE = (do.RequestRuling, do.InterruptSeat, do.GrantCall, do.DenyCall)
-# Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
+# The characters of a ballot's reason that are shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
-# Kinds of INFO that a seat can make nothing of without the proposal, which it may have lost with its last life.
+# Kinds of INFO that a seat can't use without the proposal, which it may have lost in a restart.
 _WITH_PROPOSAL = ("withdraw", "ask_again", "observe", "ruling_request")
 
 
@@ -38,61 +38,46 @@ class Outbox:
         self.perishable: deque[tuple[str, bytes]] = deque()
         self._new_id = new_id
 
-    def make_think(self, effect: do.Think, state: CouncilState, now: tuple[float, float]) -> None:
-        """Hands out what only makes a seat think, or stop."""
-        seat, proposal_id = effect.seat, effect.proposal_id
-        if isinstance(effect, do.WithdrawProposal):
-            self._inform(seat, proposal_id, "withdraw", "", {}, state, now)
-        elif isinstance(effect, do.LetObserve):
-            self._inform(seat, proposal_id, "observe", "", {}, state, now)
-        elif effect.again:
-            self._inform(seat, proposal_id, "ask_again", effect.again, {}, state, now)
-        else:
-            payload = self.payloads[proposal_id]
-            self.to_seats.append((seat, self._letter(proposal_id, payload, state, now, beside=False)))
-
-    def notify(self, effect: ToOne, state: CouncilState, now: tuple[float, float]) -> None:
-        """Tells a seat what is kept by now."""
-        seat, proposal_id, why = effect.seat, effect.proposal_id, ""
-        data: dict[str, Any]
+    def write(self, effect: do.Think | ToOne, state: CouncilState, now: tuple[float, float]) -> None:
+        """Writes the message of an effect for its seat."""
+        proposal_id, text = effect.proposal_id, ""
+        data: dict[str, Any] = {}
         match effect:
-            case do.RequestRuling(ballots=ballots, escalated_for=escalated_for):
+            case do.DeliverProposal(again=""):
+                message = self._message(proposal_id, self.payloads[proposal_id], state, now, beside=False)
+                self.to_seats.append((effect.seat, message))
+                return
+            case do.DeliverProposal(again=why):
+                kind, text = "ask_again", why
+            case do.WithdrawProposal():
+                kind = "withdraw"
+            case do.LetObserve():
+                kind = "observe"
+            case do.RequestRuling(ballots=ballots, escalated_for=reasons):
                 proposal = state.open.get(proposal_id)
                 if proposal is None or proposal.stage != "ruling":
                     return  # it went on while the request waited for the journal
-                kind, why, data = (
+                kind, text, data = (
                     "ruling_request",
-                    "; ".join(escalated_for),
+                    "; ".join(reasons),
                     {"ballots": _ballots_for_prime(ballots)},
                 )
             case do.InterruptSeat(observer=observer, round=number):
-                kind, why, data = "interrupt", effect.why, {"observer": observer, "round": number}
+                kind, text, data = "interrupt", effect.why, {"observer": observer, "round": number}
             case do.GrantCall(call_id=call_id):
                 kind, data = "granted", {"call": call_id}
             case do.DenyCall(call_id=call_id, anew=anew):
-                kind, why, data = "denied", effect.why, {"call": call_id, "anew": anew}
-        self._inform(seat, proposal_id, kind, why, data, state, now)
+                kind, text, data = "denied", effect.why, {"call": call_id, "anew": anew}
+        payload = self._info(proposal_id, kind, text, data, now)
+        message = self._message(proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
+        self.to_seats.append((effect.seat, message))
 
     def relay(self, piece: StreamPiece, observer: str, state: CouncilState, now: tuple[float, float]) -> None:
         """Hands a piece of a stream to the seat that observes it."""
         data = {"seat": piece.seat, "stage": piece.stage, "round": piece.round, "at": piece.at}
         payload = self._info(piece.proposal_id, "stream", piece.text, {**data, "whole": piece.whole}, now)
-        letter = self._letter(piece.proposal_id, payload, state, now, beside=False)
-        self.perishable.append((observer, letter))
-
-    def _inform(
-        self,
-        seat: str,
-        proposal_id: str,
-        kind: str,
-        text: str,
-        data: dict[str, Any],
-        state: CouncilState,
-        now: tuple[float, float],
-    ) -> None:
-        payload = self._info(proposal_id, kind, text, data, now)
-        letter = self._letter(proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
-        self.to_seats.append((seat, letter))
+        message = self._message(piece.proposal_id, payload, state, now, beside=False)
+        self.perishable.append((observer, message))
 
     def _info(
         self, proposal_id: str, kind: str, text: str, data: dict[str, Any], now: tuple[float, float]
@@ -108,10 +93,10 @@ class Outbox:
         )
         return codec.encode(envelope)
 
-    def _letter(
+    def _message(
         self, proposal_id: str, payload: bytes, state: CouncilState, now: tuple[float, float], *, beside: bool
     ) -> bytes:
-        """A letter; with the proposal ``beside`` where it is still open."""
+        """A message; with the proposal ``beside`` it if that is still open."""
         proposal = state.open.get(proposal_id)
         left_s = 0.0 if proposal is None else max(proposal.deadline_s - now[0], 0.0)
         about = self.payloads.get(proposal_id, b"") if beside and proposal is not None else b""

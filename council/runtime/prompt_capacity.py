@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from council.agents.messaging.logs import get_logger
@@ -22,7 +21,6 @@ from council.config.charter_files import charter_files_of
 from council.config.settings import CouncilConfig
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
-from council.protocol.signing import Keyring
 from council.protocol.values import plain
 
 log = get_logger("council")
@@ -51,7 +49,7 @@ class PromptCapacity:
         """Why the text does not fit, or "", and its number of tokens as far as it was counted."""
         if self.prompter.common.special_tokens == "refuse" and (word := special_in(text)) is not None:
             return f"{self.seat} may not be shown {word!r}", 0
-        if self.surely(text):
+        if self.surely_fits(text):
             return "", 0
         found, pieces = 0, 0
         for start in range(0, len(text), PIECE_CHARS):
@@ -60,9 +58,9 @@ class PromptCapacity:
             if least > self.tokens:
                 more = " or more" if start + PIECE_CHARS < len(text) else ""
                 return f"{self.seat} has room for {self.tokens:,} tokens, and it takes {found:,}{more}", found
-        return ("" if found + MARGIN_TOKENS <= self.tokens else self._tried(case)), found
+        return ("" if found + MARGIN_TOKENS <= self.tokens else self._problem_of_prompt(case)), found
 
-    def surely(self, text: str) -> bool:
+    def surely_fits(self, text: str) -> bool:
         """Whether it fits by its number of bytes alone. With a tokenizer file this is never certain."""
         return not self.reads_file and self.count.most(text) + MARGIN_TOKENS <= self.tokens
 
@@ -71,7 +69,7 @@ class PromptCapacity:
         """Whether it counts with a tokenizer file, which may change a text in any way, so counting needs a thread."""
         return self.count.tokenizer.endswith(".json")
 
-    def _tried(self, case: Case) -> str:
+    def _problem_of_prompt(self, case: Case) -> str:
         try:
             asyncio.run(self.prompter.ballot(case))
         except TokenBudgetError as error:
@@ -86,72 +84,65 @@ class PromptCapacities:
     def __init__(self, config: CouncilConfig) -> None:
         self._config = config
         self._loading = threading.Lock()
-        self._rooms: list[PromptCapacity] | None = None
+        self._capacities: list[PromptCapacity] | None = None
 
-    async def problems(
-        self, batch: Sequence[bytes], keyring: Keyring, council_id: str
-    ) -> dict[bytes, CouncilError]:
-        """Those of these sealed envelopes that are proposals which fit no seat, each with the reason."""
-        found = {}
-        for sealed in batch:
-            try:
-                envelope = keyring.open(sealed, council_id)
-            except CouncilError:
-                continue  # the driver refuses it with a reason
-            if (problem := await self._why_not(envelope)) is not None:
-                found[sealed] = problem
-        return found
-
-    async def _why_not(self, envelope: Envelope) -> CouncilError | None:
+    async def problem(self, envelope: Envelope) -> CouncilError | None:
+        """The reason why this is a proposal that fits no seat; None for any other envelope."""
         content = envelope.content
         if not isinstance(content, Proposal):
             return None
         action = None if content.action is None else plain(content.action.model_dump())
         case = Case(envelope.msg_id, envelope.sender, content.summary, content.body, action)
         text = case_text(case)
-        if self._rooms is not None and len(text) <= AT_ONCE_CHARS:
-            refuses = any(room.prompter.common.special_tokens == "refuse" for room in self._rooms)
-            if any(room.surely(text) for room in self._rooms) and not (refuses and special_in(text)):
+        if self._capacities is not None and len(text) <= AT_ONCE_CHARS:
+            refuses = any(
+                capacity.prompter.common.special_tokens == "refuse" for capacity in self._capacities
+            )
+            if any(capacity.surely_fits(text) for capacity in self._capacities) and not (
+                refuses and special_in(text)
+            ):
                 return None
         return await asyncio.to_thread(self._problem, case, text)
 
     def _problem(self, case: Case, text: str) -> CouncilError | None:
         with self._loading:
-            if self._rooms is None:
-                self._rooms = self._loaded()
+            if self._capacities is None:
+                self._capacities = self._loaded()
         problems = []
-        for room in self._rooms:
-            problems.append(room.problem(case, text))
+        for capacity in self._capacities:
+            problems.append(capacity.problem(case, text))
             if not problems[-1][0]:
                 return None
         if not problems:
             return None
-        told = "; ".join(problem for problem, _ in problems)
-        refuses = any(room.prompter.common.special_tokens == "refuse" for room in self._rooms)
+        reasons = "; ".join(problem for problem, _ in problems)
+        refuses = any(capacity.prompter.common.special_tokens == "refuse" for capacity in self._capacities)
         if refuses and (word := special_in(text)) is not None:
             return Refused(
-                f"no seat's model can be shown this proposal, for it holds {word!r}: with such words chat templates "
-                f"end or begin a message, and a server may read them so ({told}). {SPELL_IT}",
+                f"no seat's model can be shown this proposal, because it contains {word!r}: with such words chat "
+                f"templates end or begin a message, and a server may read them so ({reasons}). {SPELL_IT}",
                 code="special_token",
             )
         return TokenBudgetError(
-            f"the proposal fits no seat's prompt, where it is never shortened (rules 2.2): {told}; propose less at "
-            "once, or give a seat a larger max_context_tokens",
+            f"the proposal fits no seat's prompt, where it is never shortened (rules 2.2): {reasons}; propose less "
+            "at once, or give a seat a larger max_context_tokens",
             field="prompt",
-            limit=max(room.tokens for room in self._rooms),
+            limit=max(capacity.tokens for capacity in self._capacities),
             found=max(found for _, found in problems),
         )
 
     def _loaded(self) -> list[PromptCapacity]:
         try:
-            papers = charter_files_of(self._config)
+            charters = charter_files_of(self._config)
             seats = self._config.seats
-            return [self._room(prompter_of(seat, charter=papers.of(seat.name)), seat.name) for seat in seats]
+            return [
+                self._capacity(prompter_of(seat, charter=charters.of(seat.name)), seat.name) for seat in seats
+            ]
         except CouncilError as error:  # the seat's tokenizer is on the seat's node and not here
-            log.warning("proposals are not measured before they are taken in", why=error.message)
+            log.warning("proposals are not measured before they are accepted", why=error.message)
             return []
 
-    def _room(self, prompter: PromptBuilder, seat: str) -> PromptCapacity:
+    def _capacity(self, prompter: PromptBuilder, seat: str) -> PromptCapacity:
         assert isinstance(prompter.common.count, TokenCounter)
         try:
             bare = asyncio.run(prompter.ballot(_EMPTY)).tokens - prompter.common.count(case_text(_EMPTY))

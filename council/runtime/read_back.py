@@ -10,7 +10,7 @@ from council.agents.messaging.logs import get_logger
 from council.journal.record import PASSING
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S
-from council.runtime.driver import Driver
+from council.runtime.driver import Driver, Opened
 
 log = get_logger("council")
 
@@ -19,9 +19,12 @@ WAITING_MAX, WAITING_BYTES_MAX = 10_000, 64 * 2**20
 
 
 class ReadBack:
-    """For one coordinator, on its event loop. ``receive`` has the driver receive a seat's message now."""
+    """For one coordinator, on its event loop. ``receive`` has the driver receive a seat's message now.
 
-    def __init__(self, driver: Driver, receive: Callable[[bytes], Away | None]) -> None:
+    Messages wait as bytes, and are opened again later: an opened one takes several times the memory.
+    """
+
+    def __init__(self, driver: Driver, receive: Callable[[Opened], Away | None]) -> None:
         self._driver = driver
         self._receive = receive
         self._turn = asyncio.Lock()
@@ -55,12 +58,12 @@ class ReadBack:
             sealed = self._waiting.popleft()
             self._waiting_bytes -= len(sealed)
             try:
-                await self._receive_one(sealed)
+                await self._receive_one(self._driver.open(sealed))
             except Exception as error:  # noqa: BLE001 - costs this message only, and those behind it are received
                 log.error("late message dropped", why=str(error) or type(error).__name__)
 
-    async def _receive_one(self, sealed: bytes) -> None:
-        while (away := self._receive(sealed)) is not None:
+    async def _receive_one(self, opened: Opened) -> None:
+        while (away := self._receive(opened)) is not None:
             try:
                 await self.take_back(away)
             except PASSING:

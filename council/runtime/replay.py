@@ -65,10 +65,10 @@ def _difference(kept: StoredRecord, effects: Effects) -> str:
     decisions, escalations = came_to(effects)
     # If very many proposals ended at once, the record lists only the first ones. Its mark covers all of them.
     same_mark = kept.record.mark is None or mark_of(effects) == kept.record.mark
-    told: list[tuple[Sequence[Decision | Escalation], Sequence[Decision | Escalation]]]
-    told = [(kept.decisions, decisions), (kept.escalations, escalations)]
+    pairs: list[tuple[Sequence[Decision | Escalation], Sequence[Decision | Escalation]]]
+    pairs = [(kept.decisions, decisions), (kept.escalations, escalations)]
     nothing = not kept.decisions and not kept.escalations
-    for then, now in told:
+    for then, now in pairs:
         if len(then) > len(now) or (now and nothing):
             was = _listed(kept.decisions, kept.escalations)
             return f"it came to {was}, and now to {_listed(decisions, escalations)}"
@@ -85,19 +85,19 @@ def _difference(kept: StoredRecord, effects: Effects) -> str:
 
 
 def _listed(decisions: Iterable[Decision], escalations: Iterable[Escalation]) -> str:
-    told = [f"{each.proposal_id} {each.outcome}" for each in decisions]
-    told += [f"{each.proposal_id} to a human" for each in escalations]
-    return ", ".join(told) or "no decision"
+    found = [f"{each.proposal_id} {each.outcome}" for each in decisions]
+    found += [f"{each.proposal_id} to a human" for each in escalations]
+    return ", ".join(found) or "no decision"
 
 
 def _unlike(then: Decision | Escalation, now: Decision | Escalation) -> str:
-    told = [
+    changes = [
         f"{name} was {_short(getattr(then, name))} and is {_short(getattr(now, name))}"
         for name in then.__struct_fields__
         if getattr(then, name) != getattr(now, name)
     ]
     what = "the decision on" if isinstance(then, Decision) else "the escalation of"
-    return f"{what} {then.proposal_id}: {'; '.join(told)}"
+    return f"{what} {then.proposal_id}: {'; '.join(changes)}"
 
 
 def _short(value: Any) -> str:

@@ -1,9 +1,9 @@
-"""Who may send to a council, in which role and with which key, and who waits. Knows nothing of the messages."""
+"""Who may send to a council, in which role and with which key. Knows nothing of the messages."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import islice
 
 from council.protocol import signing
@@ -72,12 +72,12 @@ class Senders:
             )
         self.roles[name] = role
 
-    def _recognise(self, name: str, said: bytes) -> None:
+    def _recognise(self, name: str, greeting: bytes) -> None:
         who = f"those who may answer in {self.council_id}: {', '.join(self.humans) or 'nobody'}"
         if name not in self.humans:
             problem = f"{quoted(name)} is not enrolled; {who}"
             what_to_do = "answer as one of these, or name the human under humans and launch the council anew"
-        elif not self.keyring.greets(name, said, self.council_id):
+        elif not self.keyring.greets(name, greeting, self.council_id):
             problem = f"this is not the key that {name} is enrolled with; {who}"
             what_to_do = f"say under humans.{name} where that key is, as at the launch"
         else:
@@ -85,7 +85,7 @@ class Senders:
         raise NotEnrolled(f"{problem}; {what_to_do}", name=name, humans=self.humans)
 
     def mark(self, name: str) -> bytes:
-        """A fingerprint of the key that ``name`` uses, which tells it from all others."""
+        """The fingerprint of the key that ``name`` uses."""
         return self.proposers.get(name) or _fingerprint(self.keyring.key(name))
 
     def proposed(self, name: str, mark: bytes) -> None:
@@ -93,12 +93,12 @@ class Senders:
         self.proposers.setdefault(name, mark)
 
     def take_new(self) -> dict[str, bytes]:
-        """The proposers and their marks since the last time, for a snapshot."""
+        """The proposers and their marks since the last call, for a snapshot."""
         seen, self._in_snapshots = self._in_snapshots, len(self.proposers)
         return dict(islice(self.proposers.items(), seen, None))
 
     def restore(self, proposers: Mapping[str, bytes]) -> None:
-        """Goes on with the proposers of snapshots."""
+        """Adds the proposers of snapshots."""
         for name, mark in proposers.items():
             self.proposed(name, mark)
         self._in_snapshots = len(self.proposers)
@@ -113,40 +113,6 @@ class Senders:
         self.leaving.discard(name)
         self.keyring.remove(name)
         del self.roles[name]
-
-
-class Watchers:
-    """Which sessions wait for which proposals, indexed both ways."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, set[str]] = {}
-        self._proposals: dict[str, set[str]] = {}
-
-    def add(self, proposal_id: str, session: str) -> None:
-        self._sessions.setdefault(proposal_id, set()).add(session)
-        self._proposals.setdefault(session, set()).add(proposal_id)
-
-    def of(self, proposal_id: str) -> Collection[str]:
-        return self._sessions.get(proposal_id, ())
-
-    def waits(self, session: str) -> bool:
-        return session in self._proposals
-
-    def end(self, proposal_id: str) -> None:
-        """Removes a decided proposal."""
-        for session in self._sessions.pop(proposal_id, ()):
-            self._drop(self._proposals, session, proposal_id)
-
-    def forget(self, session: str) -> None:
-        """Removes a closed session."""
-        for proposal_id in self._proposals.pop(session, ()):
-            self._drop(self._sessions, proposal_id, session)
-
-    @staticmethod
-    def _drop(where: dict[str, set[str]], name: str, one: str) -> None:
-        where[name].discard(one)
-        if not where[name]:
-            del where[name]
 
 
 def _fingerprint(key: bytes) -> bytes:

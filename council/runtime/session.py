@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.mailbox import Courier, Reply
@@ -45,33 +45,21 @@ class Port(Protocol):
     async def close(self) -> None: ...
 
 
-class _Outcome(Generic[T]):
-    """The result of an envelope, for all callers that wait for it. Each has its own time limit."""
+def _outcome() -> asyncio.Future[Any]:
+    """The result of an envelope, for all callers that wait for it."""
+    outcome = asyncio.get_running_loop().create_future()
+    outcome.add_done_callback(asyncio.Future.exception)  # it is not lost if no caller waits any more
+    return outcome
 
-    def __init__(self) -> None:
-        self._come = asyncio.Event()
-        self._found: T | Exception
 
-    def done(self) -> bool:
-        return self._come.is_set()
-
-    def settle(self, found: T | Exception) -> None:
-        """Sets the result or error. A later one is ignored."""
-        if not self.done():
-            self._found = found
-            self._come.set()
-
-    async def wait(self, limit_s: float | None) -> T:
-        """The result. Raises TimeoutError, or the error that was set."""
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._come.wait()
-        except TimeoutError:
-            if not self.done():
-                raise
-        if isinstance(self._found, Exception):
-            raise self._found
-        return self._found
+def _set(outcome: asyncio.Future[Any], found: Decision | Exception | None) -> None:
+    """Sets a result or an error, unless there is one already."""
+    if outcome.done():
+        return
+    if isinstance(found, Exception):
+        outcome.set_exception(found)
+    else:
+        outcome.set_result(found)
 
 
 @dataclass(slots=True)
@@ -79,12 +67,19 @@ class _Waiting:
     """An envelope without an answer: its bytes, to be sent again, and the outcome that callers wait for."""
 
     sealed: bytes
-    told: _Outcome[Decision | None] = field(default_factory=_Outcome)
-    final: _Outcome[Decision] | None = None
+    answer: asyncio.Future[Decision | None] = field(default_factory=_outcome)
+    final: asyncio.Future[Decision] = field(default_factory=_outcome)
     unanswered: bool = False
     resent: bool = False
     ends_s: float = 0.0  # end of its time budget, by the loop's clock
     ending: asyncio.TimerHandle | None = None  # set while nothing can be kept
+
+
+def _settle(waiting: _Waiting | None, found: Exception | None) -> None:
+    """Ends the wait for an envelope with an error, or without a result."""
+    if waiting is not None:
+        _set(waiting.answer, found)
+        _set(waiting.final, found)
 
 
 class Session:
@@ -126,7 +121,7 @@ class Session:
             self.council_id = joined["council_id"]
             self._fail_all(self._replaced(list(self._proposals)))
         self._session = joined["session"]
-        self._stalled = None  # otherwise it is told again
+        self._stalled = None  # otherwise it is reported again
 
     async def close(self) -> None:
         """Leaves the council. Proposals stay open; callers that still wait here get an error."""
@@ -144,7 +139,7 @@ class Session:
         """The error for waiting callers if another council has replaced the one they asked."""
         name = self.council_id.rpartition(".")[0]
         return CouncilDied(
-            f"another council runs under the name {name} by now, and knows nothing of what the one before it had "
+            f"another council runs under the name {name} by now, and does not know what the one before it had "
             "open: propose it again",
             name=name,
             open_ids=open_ids,
@@ -182,15 +177,13 @@ class Session:
         # By then it is decided, or a human is asked.
         limit_s = 2 * content.time_budget_s + self._call_timeout_s
         try:
-            standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
+            standing = await self._answer(waiting.answer, limit_s, envelope.msg_id)
         except CouncilError:
-            waiting.unanswered = not waiting.told.done()  # so that proposing it again sends it again
+            waiting.unanswered = not waiting.answer.done()  # so that proposing it again sends it again
             raise
         assert standing is not None
         if standing.final or not wait_for_human:
             return standing
-        if waiting.final is None:
-            waiting.final = _Outcome()
         return await self._answer(waiting.final, human_timeout_s, envelope.msg_id)
 
     def signed(self, envelope: Envelope) -> bytes:
@@ -204,7 +197,7 @@ class Session:
         sealed = self.signed(envelope)
         waiting = self._send(envelope, self._acts, reference(sealed))
         try:
-            await self._answer(waiting.told, self._call_timeout_s, envelope.msg_id)
+            await self._answer(waiting.answer, self._call_timeout_s, envelope.msg_id)
         finally:
             self._pop_waiting(reference(sealed))
 
@@ -232,14 +225,12 @@ class Session:
         self._courier.send(sealed)
         return waiting
 
-    async def _answer(self, outcome: _Outcome[T], limit_s: float | None, msg_id: str) -> T:
+    async def _answer(self, outcome: asyncio.Future[T], limit_s: float | None, msg_id: str) -> T:
         """The result of ``outcome``. Raises NoAnswer, or the reason why the council can't be reached."""
-        try:
-            return await outcome.wait(limit_s)
-        except TimeoutError:
-            raise (
-                _no_answer(msg_id, limit_s) if self._away is None else _undecided(self._away, msg_id)
-            ) from None
+        done, _ = await asyncio.wait([outcome], timeout=limit_s)
+        if done:
+            return outcome.result()
+        raise _no_answer(msg_id, limit_s) if self._away is None else _undecided(self._away, msg_id)
 
     async def _call(self, batch: list[bytes]) -> Reply:
         reply = await self._port.exchange(self._session, batch)
@@ -277,19 +268,16 @@ class Session:
         waiting = self._proposals.get(decision.proposal_id)
         if waiting is None:
             return
-        _settle(waiting, decision)
+        _set(waiting.answer, decision)
         if decision.final:
             self._pop_waiting(reference(waiting.sealed))
-            if waiting.final is not None:
-                waiting.final.settle(decision)
-        elif waiting.final is None:
-            waiting.final = _Outcome()
+            _set(waiting.final, decision)
 
     # When something fails
 
     def _end_if_stalled(self, waiting: _Waiting) -> None:
         """During a stall, a proposal waits no longer than its time budget. It is not lost."""
-        if self._stalled is None or waiting.told.done() or waiting.ending is not None:
+        if self._stalled is None or waiting.answer.done() or waiting.ending is not None:
             return
         loop = asyncio.get_running_loop()
         if loop.time() < waiting.ends_s:
@@ -334,8 +322,6 @@ class Session:
             self._retry(join=False)
             return
         _settle(self._pop_waiting(ref), error)
-        if waiting is not None and waiting.final is not None:
-            waiting.final.settle(error)
 
     def _out_of_reach_s(self) -> float:
         """Seconds since the last successful call, if calls fail."""
@@ -364,8 +350,6 @@ class Session:
     def _fail_all(self, error: Exception) -> None:
         for waiting in [*self._proposals.values(), *self._acts.values()]:
             _settle(waiting, error)
-            if waiting.final is not None:
-                waiting.final.settle(error)
         self._proposals.clear()
         self._acts.clear()
         self._refs.clear()
@@ -406,8 +390,3 @@ def _undecided(why: CouncilError, proposal_id: str) -> CouncilError:
     """The error for the caller of an undecided proposal during a stall."""
     again = f"{proposal_id} may still be decided: propose the same draft again, or ask for the decision by this id"
     return type(why)(f"{why.message}; {again}", **{**why.facts, "proposal_id": proposal_id})
-
-
-def _settle(waiting: _Waiting | None, result: Decision | Exception | None) -> None:
-    if waiting is not None:
-        waiting.told.settle(result)

@@ -1,9 +1,9 @@
-"""A council's memory as bytes, and back: what a coordinator that starts needs not replay. Knows nothing of where.
+"""A council's memory as bytes, and back, so that a coordinator that starts need not replay the whole journal.
 
-``base`` is what is open and counted, and replaces the one before. ``more`` says which proposals were decided and
-which ids were used since the one before, and is added to it. Beside ``more`` stand these proposals, to be read when
-one is looked up (``archive``). So each snapshot costs the same, however long the journal is. Payloads of open
-proposals are in none: their records have them.
+``base`` has what is open and counted. It replaces the base of the snapshot before. ``more`` has the keys of the
+proposals that were decided and the ids that were used since then. It is added to the earlier ones. These proposals
+are kept beside ``more``, and are read when one is looked up (``archive``). So a snapshot costs the same, however long
+the journal is. It has no payloads of open proposals: their records have them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from council.core.state import Account, CouncilState, Granted, IdentityChange, P
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
 from council.runtime.archive import Archive, Decided
-from council.runtime.hash_index import keys_of
-from council.runtime.used_ids import entries_of
+from council.runtime.used_ids import entries_of, keys_of
 
 T = TypeVar("T")
 
 
 class Base(msgspec.Struct):
-    """What there is now, and replaces what there was. ``version`` is that of what all of this means."""
+    """The current state. ``version`` is that of the format and its meaning."""
 
     version: int
     council_id: str
@@ -47,9 +46,9 @@ class Base(msgspec.Struct):
 
 
 class More(msgspec.Struct):
-    """What has come since the last one, and is added: decided proposals, used ids, names that are taken.
+    """The additions since the last snapshot: decided proposals, used ids, names that are taken.
 
-    ``decided`` are the keys of the proposals that stand beside it; ``ids`` is as of ``UsedIds``.
+    ``decided`` are the keys of the proposals that are kept beside it; ``ids`` is from ``UsedIds.take_new``.
     """
 
     version: int
@@ -101,7 +100,7 @@ def based(
     ways: dict[str, int],
     refused: dict[str, int],
 ) -> Base:
-    """What ``state_of`` makes the core's state of again, with what else is counted."""
+    """The core's state, for ``state_of``, and the counters."""
     return Base(
         version=VERSION,
         council_id=council_id,
@@ -125,7 +124,7 @@ def based(
 
 
 def base_of(packed: bytes) -> Base:
-    """Raises StoreCorrupt for what is of no version that this one knows."""
+    """Raises StoreCorrupt for an unknown version."""
     base = _read(_BASE, packed)
     if base.version not in (2, VERSION):
         raise StoreCorrupt(f"a snapshot is of version {base.version}, this package knows 2 and {VERSION}")
@@ -133,7 +132,7 @@ def base_of(packed: bytes) -> Base:
 
 
 def more_of(packed: bytes) -> More:
-    """Raises StoreCorrupt for what is of no version that this one knows."""
+    """Raises StoreCorrupt for an unknown version."""
     if _read(_VERSIONED, packed).version == VERSION:
         return _read(_MORE, packed)
     before = _read(_MORE_OF_2, packed)
@@ -148,7 +147,7 @@ def _read(decoder: msgspec.msgpack.Decoder[T], packed: bytes) -> T:
 
 
 def state_of(base: Base, closed: Archive) -> CouncilState:
-    """The core's state, its timers armed anew."""
+    """The core's state, with its timers set again."""
     state = CouncilState(
         rules=base.rules,
         seats={seat.name: seat for seat in base.seats},

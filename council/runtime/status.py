@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from council.core import effects as do
 from council.core.identity import online_s
@@ -22,11 +22,8 @@ from council.core.state import (
 )
 from council.kinds.phrases import decided_by
 from council.protocol.identity.change import LITE
-from council.runtime.durable_state import escalations
+from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
-
-if TYPE_CHECKING:
-    from council.runtime.driver import Driver
 
 # So many open proposals and escalations are listed. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50

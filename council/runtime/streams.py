@@ -1,4 +1,4 @@
-"""Decides whether a piece of a seat's stream is relayed to the observer. Knows nothing of observers' minds.
+"""The pieces of seats' streams: what they are, and whether one is relayed to the observer.
 
 Pieces change no state, so like heartbeats they are not journaled. Neither are errors in them: a seat that publishes
 too much can't fill the journal. A ballot is never a piece, because voting is blind (rules 1.14).
@@ -7,10 +7,52 @@ too much can't fill the journal. A ballot is never a piece, because voting is bl
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
-from council.agents.seat.plan_stream import PIECES_MAX
+from council.agents.seat.plan_stream import PIECE_CHARS, PIECES_MAX, STAGE_CHARS_MAX
 from council.core.state import CouncilState
-from council.runtime.event_reader import StreamPiece
+from council.kinds.incoming import ROUND_MAX, Incoming
+from council.protocol.envelope import Envelope, Info
+from council.protocol.errors import EnvelopeError
+
+
+class StreamPiece(NamedTuple):
+    """A piece of what a seat's mind says while it thinks, in a round of a stage, from the character ``at``."""
+
+    proposal_id: str
+    seat: str
+    text: str
+    stage: str
+    round: int
+    at: int
+    whole: bool
+
+
+def is_piece(envelope: Envelope, role: str | None) -> bool:
+    """Whether it is a piece of a seat's stream, which changes nothing and is no event."""
+    content = envelope.content
+    return isinstance(content, Info) and content.kind == "stream" and role == "voter"
+
+
+def piece_of(envelope: Envelope) -> StreamPiece:
+    """The piece in an envelope that is one. Raises EnvelopeError if it has another form."""
+    content = envelope.content
+    assert isinstance(content, Info)
+    if len(content.text) > PIECE_CHARS:
+        raise EnvelopeError(
+            f"content.text has {len(content.text):,} characters, expected at most {PIECE_CHARS}",
+            field="content.text",
+        )
+    said = Incoming(envelope)
+    return StreamPiece(
+        proposal_id=said.proposal_id,
+        seat=said.sender,
+        text=content.text,
+        stage=said.fact("stage", str)[:STAGE_CHARS_MAX],
+        round=said.amount("round", ROUND_MAX),
+        at=said.amount("at"),
+        whole=said.fact("whole", bool),
+    )
 
 
 class Relay:

@@ -18,8 +18,8 @@ from council.runtime.surroundings import Clock, Link, Transport
 log = get_logger("council")
 
 # How many messages may wait for a seat, for each proposal that may be open. More wait only if the seat takes none.
-LETTERS_FOR_EACH_OPEN = 4
-LETTER_BYTES_MAX = 256 * 2**20
+MESSAGES_FOR_EACH_OPEN = 4
+MESSAGE_BYTES_MAX = 256 * 2**20
 # Pauses in seconds between attempts to revive a seat: short at first, then long enough to cost nothing.
 REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 
@@ -47,7 +47,7 @@ class Supervision:
         self._settle = settle
         self._kept = kept
         self._links: dict[str, Link] = {}
-        self._letters_max = 0
+        self._messages_max = 0
         self._lost: dict[str, asyncio.Future[str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
@@ -56,7 +56,7 @@ class Supervision:
         """Starts to supervise the seats of the driver's rules, which must exist."""
         rules, still_open = self._driver.rules, len(self._driver.state.open)
         # Earlier settings may have allowed more open proposals.
-        self._letters_max = LETTERS_FOR_EACH_OPEN * max(rules.open_max, still_open)
+        self._messages_max = MESSAGES_FOR_EACH_OPEN * max(rules.open_max, still_open)
         self._links = {
             seat: self._transport.link(seat, self._heard, partial(self._unreachable, seat))
             for seat in rules.seats
@@ -86,12 +86,12 @@ class Supervision:
             must_arrive = bool(to_seats)
             seat, item = (to_seats or perishable).popleft()
             link = touched[seat] = self._links[seat]
-            if must_arrive or len(link) < self._letters_max // 2:  # a slow seat misses some of the streams
+            if must_arrive or len(link) < self._messages_max // 2:  # a slow seat misses some of the streams
                 link.send(item)
         for seat, link in touched.items():
-            if len(link) > self._letters_max or link.waiting_bytes > LETTER_BYTES_MAX:
+            if len(link) > self._messages_max or link.waiting_bytes > MESSAGE_BYTES_MAX:
                 # A mind may block its seat's loop while heartbeats go on. The seat is told again only what is open.
-                self._lose(seat, f"it takes no letters: {len(link):,} wait for it")
+                self._lose(seat, f"it takes no messages: {len(link):,} wait for it")
 
     def _heard(self, items: Sequence[bytes]) -> None:
         """Takes messages of seats. After the end it drops them, because they could not be kept."""

@@ -1,13 +1,10 @@
-"""The parts that a coordinator gets from outside: clock, transport to the seats, prompt capacities. Holds no rule."""
+"""The parts that a coordinator gets from outside: its clock and the transport to the seats. Holds no rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
-
-from council.protocol.errors import CouncilError
-from council.protocol.signing import Keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +54,3 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Ends all seats."""
-
-
-class Fitting(Protocol):
-    """Checks proposals before they are accepted (rules 2.2)."""
-
-    async def problems(
-        self, batch: Sequence[bytes], keyring: Keyring, council_id: str
-    ) -> Mapping[bytes, CouncilError]:
-        """Those of these sealed envelopes that are proposals which fit no seat, each with the reason."""

@@ -160,8 +160,8 @@ class _Course:
         for who, why in self.asked[proposal_id].items():
             if who not in self.answered[proposal_id] and who not in there:
                 never = "; nobody was ever asked" if who == HUMAN else ", and never was"
-                told = "; the answer in the record is to something else"
-                what = told if who in recorded.asked[proposal_id] else never
+                other = "; the answer in the record is to something else"
+                what = other if who in recorded.asked[proposal_id] else never
                 return End(who[0], why + what, self._tally(proposal_id))
         return None
 

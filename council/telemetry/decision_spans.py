@@ -1,4 +1,4 @@
-"""The span of each decision, made from what a coordinator announced."""
+"""The span of each decision, made from a coordinator's announcements."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from council.protocol import codec
 from council.protocol.errors import CouncilError
 from council.protocol.metadata import Metadata
 from council.runtime.feed import touched
-from council.runtime.watcher import Announced, Readable, Watcher
+from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import Spans
     from council.config.settings import CouncilConfig
-    from council.journal.record import Journal
-    from council.runtime.coordinator import Coordinator
-    from council.runtime.driver import Driver
+    from council.runtime.coordinator import Coordinator, View
     from council.telemetry.tracing import Traces
 
 # Of one decision's span; 15 seats' ballots, losses and observations are fewer.
@@ -31,7 +29,7 @@ EVENTS_MAX = 100
 def decision_spans(
     config: CouncilConfig, coordinator: Coordinator, traces: Traces | None
 ) -> list[DecisionSpans]:
-    """What makes a span of each decision, where spans are made."""
+    """The watcher that makes a span of each decision, if spans are made."""
     if traces is None:
         return []
     return [DecisionSpans(config.name, coordinator, traces.spans(coordinator.council_id))]
@@ -39,7 +37,7 @@ def decision_spans(
 
 @dataclass(slots=True)
 class _Open:
-    """A proposal whose decision is to come: since when (Unix seconds), in which trace, and what was told of it."""
+    """An open proposal: since when (Unix seconds), in which trace, and what was announced about it."""
 
     since_s: float
     metadata: Metadata | None
@@ -47,31 +45,29 @@ class _Open:
 
 
 class DecisionSpans(Watcher):
-    """Makes a span ``council.decide`` of each decision. Of what is open at its end the next coordinator tells."""
+    """Makes a span ``council.decide`` of each decision. The next coordinator makes those of what stays open."""
 
-    def __init__(self, council: str, coordinator: Readable, spans: Spans) -> None:
+    def __init__(self, council: str, coordinator: Coordinator, spans: Spans) -> None:
         self._council = council
         self._spans = spans
         self._open: dict[str, _Open] = {}
         super().__init__(coordinator)
 
-    def begin(self, driver: Driver, now: tuple[float, float]) -> None:
-        uptime_s, wall_s = now
-        for proposal_id, proposal in driver.state.open.items():
-            payload = driver.payload(proposal_id)
+    def begin(self, view: View) -> None:
+        uptime_s, wall_s = view.now
+        for proposal_id, proposal in view.driver.state.open.items():
+            payload = view.driver.outbox.payloads.get(proposal_id)
             try:
                 metadata = None if payload is None else codec.decode(payload).metadata
             except CouncilError:
                 metadata = None
             self._open[proposal_id] = _Open(wall_s - (uptime_s - proposal.opened_s), metadata)
 
-    def see(
-        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
-    ) -> None:
+    def see(self, announced: Announced, view: View) -> None:
         for wall_s, effect in announced:
             match effect:
                 case do.AnnounceProposal(what):
-                    metadata = driver.announcements.traced.pop(what.proposal_id, None)
+                    metadata = view.driver.announcements.traced.pop(what.proposal_id, None)
                     self._open[what.proposal_id] = _Open(wall_s, metadata)
                 case do.AnnounceDecision(decision):
                     self._decided(decision, wall_s)
@@ -79,7 +75,7 @@ class DecisionSpans(Watcher):
                     self._note(effect, wall_s)
 
     def _note(self, effect: do.Effect, wall_s: float) -> None:
-        """What was announced on an open proposal, without a word of what was said."""
+        """Notes an announcement about an open proposal, without content."""
         line = ANNOUNCED[type(effect)].noted(effect)
         for found in map(self._open.get, touched([effect])):
             if line is not None and found is not None and len(found.events) < EVENTS_MAX:

@@ -1,28 +1,26 @@
-"""A council's log: one JSON line for each event that somebody may have to act on.
+"""A council's log: one JSON line for each event that an operator may have to act on.
 
-It has seats that fell silent and came back, decisions, escalations, alerts, and a coordinator that took over. A line
-holds ids, names, outcomes and times, and never the text of a proposal, a mind or a human.
+These are decisions, escalations, alerts, seats that fell silent or came back, and a coordinator that took over. A
+line has ids, names, outcomes and times, and never the text of a proposal, a mind or a human.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import structlog
+from typing import TYPE_CHECKING
 
 from council.agents.messaging.logs import get_logger
 from council.kinds.table import ANNOUNCED
-from council.runtime.watcher import Announced, Readable, Watcher
+from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
-    from council.journal.record import Journal
-    from council.runtime.driver import Driver
+    from council.runtime.coordinator import Coordinator, View
 
 # 100,000 decisions, and as many before them.
 FILE_BYTES_MAX, FILES_BEFORE = 20 * 2**20, 1
@@ -31,10 +29,11 @@ FILE_BYTES_MAX, FILES_BEFORE = 20 * 2**20, 1
 class EventLog(Watcher):
     """Writes the events of one coordinator to ``folder/<council>.log``.
 
-    A file that can't be written is told once on the process's own log, and the council goes on without.
+    If the file can't be written, the process's own log says so once, and the council goes on without it.
     """
 
-    def __init__(self, council: str, coordinator: Readable, folder: Path) -> None:
+    def __init__(self, council: str, coordinator: Coordinator, folder: Path) -> None:
+        self._council = council
         self._file: _File | None = None
         self.path = folder / f"{council}.log"
         try:
@@ -42,23 +41,16 @@ class EventLog(Watcher):
             self._file = _File(self.path)
         except OSError as error:
             _warn(self.path, error)
-        self._log: Any = structlog.wrap_logger(
-            self._file,
-            processors=[structlog.processors.JSONRenderer(ensure_ascii=False)],
-            wrapper_class=structlog.BoundLogger,
-            council=council,
-        )
         super().__init__(coordinator)
 
-    def see(
-        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
-    ) -> None:
+    def see(self, announced: Announced, view: View) -> None:
         if self._file is None:
             return
         for wall_s, effect in announced:
             if line := ANNOUNCED[type(effect)].logged(effect):
                 at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
-                getattr(self._log, line.level)(line.title, level=line.level, at=at, **line.facts)
+                fields = {"council": self._council, "level": line.level, "at": at, **line.facts}
+                self._file.write(json.dumps({**fields, "event": line.title}, ensure_ascii=False))
 
     def close(self) -> None:
         super().close()
@@ -68,21 +60,19 @@ class EventLog(Watcher):
 
 
 class _File(RotatingFileHandler):
-    """Takes structlog's lines, and begins a new file once this one is large."""
+    """Writes lines, and begins a new file once this one is large."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_BEFORE, encoding="utf-8")
-        self._told = False
+        self._warned = False
 
-    def info(self, line: str) -> None:
+    def write(self, line: str) -> None:
         self.handle(logging.makeLogRecord({"msg": line}))
 
-    warning = info
-
     def handleError(self, record: logging.LogRecord) -> None:
-        """A line that could not be written is lost, and that is told once; the next begins with the file anew."""
-        if not self._told:
-            self._told = True
+        """A line that could not be written is lost. That is logged once; the next line opens the file again."""
+        if not self._warned:
+            self._warned = True
             _warn(Path(self.baseFilename), sys.exc_info()[1])
         self.close()
 

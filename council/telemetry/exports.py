@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from council.agents.messaging.logs import get_logger
 from council.config.settings import CouncilConfig
 from council.protocol.errors import OperatorError
-from council.runtime.watcher import Readable, Watcher
 from council.telemetry.metrics import Meter, MetricsServer, Registry, Sink
+from council.telemetry.watcher import Watcher
+
+if TYPE_CHECKING:
+    from council.runtime.coordinator import Coordinator
 
 log = get_logger("council")
 
-# So long after it was announced, an event is counted and written at the latest.
+# An event is counted and written so many seconds after its announcement at the latest.
 LOOK_S = 0.5
 
 
 class Exports:
-    """Begins with an open coordinator, and ends after it. ``sinks`` are told its metrics, beside the endpoint."""
+    """Begins with an open coordinator, and ends after it. ``sinks`` get its metrics, besides the endpoint."""
 
     def __init__(
         self,
         config: CouncilConfig,
-        coordinator: Readable,
+        coordinator: Coordinator,
         *,
         sinks: Sequence[Sink] = (),
         watchers: Sequence[Watcher] = (),
@@ -36,9 +39,9 @@ class Exports:
         self._endpoint: MetricsServer | None = None
         self.notice: str | None = None
         registry = None if config.metrics_port is None else Registry()
-        told = [*sinks] if registry is None else [*sinks, registry]
-        meter = Meter(config.name, coordinator, told)
-        self._watchers = [meter, *watchers] if told else [*watchers]
+        all_sinks = [*sinks] if registry is None else [*sinks, registry]
+        meter = Meter(config.name, coordinator, all_sinks)
+        self._watchers = [meter, *watchers] if all_sinks else [*watchers]
         if registry is not None and config.metrics_port is not None:
             try:
                 self._endpoint = MetricsServer(registry, meter, config.metrics_host, config.metrics_port)
@@ -46,15 +49,15 @@ class Exports:
             except OperatorError as error:
                 self.notice = error.message
                 log.warning("no metrics endpoint", council=config.name, why=error.message)
-        self._looking = asyncio.get_running_loop().create_task(self._watch())
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def status(self) -> dict[str, Any]:
         """Where the metrics are served, or why they are not."""
         return {"url": None if self._endpoint is None else self._endpoint.url, "notice": self.notice}
 
     async def close(self) -> None:
-        """Looks once more, for what was told last, and lets go of port and files."""
-        self._looking.cancel()
+        """Reads once more, and releases port and files."""
+        self._watching.cancel()
         if self._endpoint is not None:
             await asyncio.to_thread(self._endpoint.close)
         for watcher in self._watchers:

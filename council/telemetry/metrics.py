@@ -1,4 +1,4 @@
-"""The metrics that are read from a coordinator, and how all metrics are told to sinks.
+"""The metrics that are read from a coordinator, and how all metrics get to their sinks.
 
 Those that count announcements are defined in ``kinds/table.py``.
 
@@ -22,13 +22,11 @@ from council.core.state import Caps, Spend, total
 from council.kinds.row import Metric, fact
 from council.kinds.table import ANNOUNCED, COUNTED
 from council.protocol.errors import OperatorError
-from council.runtime.durable_state import escalations
-from council.runtime.watcher import Announced, Readable, Watcher
+from council.runtime.driver import escalations
+from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
-    from council.journal.record import Journal
+    from council.runtime.coordinator import Coordinator, View
     from council.runtime.driver import Driver
 
 # Series of one metric; 15 seats with 13 models or reasons each are far from it.
@@ -39,11 +37,11 @@ SCRAPE_S = 5.0
 COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
-# How both prometheus_client and Ray are told of one.
+# The methods of prometheus_client and of Ray that record a value.
 SETTERS = {"counter": "inc", "gauge": "set", "histogram": "observe"}
 
 
-# Read from the coordinator. What is counted of announcements stands in the table of kinds.
+# Read from the coordinator. The metrics that count announcements are in the table of kinds.
 _MEASURED = (
     # Seats
     Metric("gauge", "council_seat_active", "Whether the seat is active: 1 or 0.", ("seat",)),
@@ -101,9 +99,9 @@ class Sink(Protocol):
 
 
 class Meter(Watcher):
-    """Tells the sinks what it found at a coordinator; from when it was made on, it counts."""
+    """Records a coordinator's metrics with the sinks. It counts from its beginning."""
 
-    def __init__(self, council: str, coordinator: Readable, sinks: Sequence[Sink]) -> None:
+    def __init__(self, council: str, coordinator: Coordinator, sinks: Sequence[Sink]) -> None:
         self._council = council
         self._sinks = tuple(sinks)
         self._series: dict[str, dict[tuple[str, ...], dict[str, str]]] = {}
@@ -116,11 +114,11 @@ class Meter(Watcher):
     # Telling
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        """A counter grew: told once a look, for a sink may take its time for each."""
+        """A counter grew. It is recorded once for each reading, because a sink may be slow."""
         self._grown[name, *labels] += amount
 
     def _grown_to(self, name: str, value: float, *labels: str) -> None:
-        """A counter that somebody else keeps stands at ``value``."""
+        """A counter that is kept elsewhere is at ``value``."""
         more = value - self._counted.get((name, *labels), 0.0)
         if more > 0:
             self._counted[name, *labels] = value
@@ -144,7 +142,8 @@ class Meter(Watcher):
 
     # Looking
 
-    def begin(self, driver: Driver, now: tuple[float, float]) -> None:
+    def begin(self, view: View) -> None:
+        driver = view.driver
         for name, counts in (
             ("council_refused_envelopes", driver.refused),
             ("council_ignored_envelopes", driver.ignored),
@@ -153,10 +152,9 @@ class Meter(Watcher):
         for seat in driver.state.seats.values():
             self._counted["council_seat_restarts", seat.name] = seat.boot - seat.handed_on
 
-    def see(
-        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
-    ) -> None:
-        uptime_s, wall_s = now
+    def see(self, announced: Announced, view: View) -> None:
+        driver, journal = view.driver, view.journal
+        uptime_s, wall_s = view.now
         for _, effect in announced:
             self._count(effect)
         self._read_seats(driver, uptime_s)
@@ -165,7 +163,7 @@ class Meter(Watcher):
             records, seconds = journal.commits.popleft()
             self._record("council_journal_batch_records", records)
             self._record("council_journal_commit_duration_seconds", seconds)
-        self._record("council_journal_lag_records", max(driver.position - kept, 0))
+        self._record("council_journal_lag_records", max(driver.position - view.kept_position, 0))
         self._record("council_journal_stalled", journal.trouble is not None)
         self._read_budget(driver)
         self._record("council_coordinator_epoch", driver.state.epoch)
@@ -178,7 +176,7 @@ class Meter(Watcher):
         rules = driver.state.rules
         for seat in driver.state.seats.values():
             self._record("council_seat_active", seat.active, seat.name)
-            # Told by the coordinator: a dead actor's own series would look well, and then vanish.
+            # Recorded by the coordinator: a dead actor's own series would look well, and then vanish.
             self._record("council_seat_heartbeat_age_seconds", uptime_s - seat.last_beat_s, seat.name)
             boot, beat, last_s = self._beats.get(seat.name, (seat.boot, -1, 0.0))
             if boot == seat.boot and 0 <= beat < seat.beat:
@@ -212,7 +210,9 @@ class Meter(Watcher):
         for name in state.rules.seats:
             account = state.paid.get(name)
             self._put_caps(name, own.get(name, budget.seat), total([account] if account else []))
-        held: dict[tuple[str, ...], int] = dict.fromkeys(self._held, 0)  # what was told stays, and falls to 0
+        held: dict[tuple[str, ...], int] = dict.fromkeys(
+            self._held, 0
+        )  # a series that was recorded falls to 0
         for call in (granted.call for granted in state.calls.values()):
             series = tuple(self._labels(_HELD, (call.seat, call.model)).values())[1:]
             held[series] = held.get(series, 0) + call.worst.tokens
@@ -232,9 +232,9 @@ class Meter(Watcher):
         """One announcement; what its row does not count is not counted."""
         for metric in ANNOUNCED[type(effect)].counted:
             if fact(effect, metric.when):
-                tell = self._add if metric.kind == "counter" else self._record
+                record = self._add if metric.kind == "counter" else self._record
                 labels = (_word(fact(effect, metric.values.get(label, label))) for label in metric.labels)
-                tell(metric.name, fact(effect, metric.amount), *labels)
+                record(metric.name, fact(effect, metric.amount), *labels)
 
 
 def _word(value: Any) -> str:
@@ -243,10 +243,10 @@ def _word(value: Any) -> str:
 
 
 class Registry:
-    """A sink for whoever scrapes the coordinator directly: the metrics of prometheus_client."""
+    """A sink for Prometheus: the metrics of prometheus_client."""
 
     def __init__(self) -> None:
-        import prometheus_client as prometheus  # of no use to a council that serves no metrics
+        import prometheus_client as prometheus  # only a council that serves metrics needs it
 
         self.collected = prometheus.CollectorRegistry()
         kinds: Any = {"counter": prometheus.Counter, "gauge": prometheus.Gauge}
@@ -269,8 +269,8 @@ class MetricsServer:
     """An HTTP server for Prometheus, on a thread of its own: ``http://host:port/metrics``."""
 
     def __init__(self, registry: Registry, meter: Meter, host: str, port: int) -> None:
-        """Listens, on a free port where ``port`` is 0; called on the coordinator's loop. Raises OperatorError."""
-        from council.gateway import web  # of no use to a council that serves no metrics
+        """Listens at ``port``, 0 for a free one. Called on the coordinator's loop. Raises OperatorError."""
+        from council.gateway import web  # only a council that serves metrics needs it
 
         try:
             listener = web.listening(host, port)
@@ -288,31 +288,26 @@ class MetricsServer:
         self._server.close()
 
 
-def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> Starlette:
-    """The figures as they are when they are asked for, at any path: the meter looks first, on the loop given."""
-    from prometheus_client.exposition import choose_encoder
-    from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.gzip import GZipMiddleware
-    from starlette.requests import Request
-    from starlette.responses import PlainTextResponse, Response
-    from starlette.routing import Route
+def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> Any:
+    """The metrics as they are when they are asked for, at any path: the meter reads first, on ``loop``."""
+    from prometheus_client import make_asgi_app
+    from starlette.responses import PlainTextResponse
 
-    async def look() -> None:
+    metrics = make_asgi_app(registry.collected)
+
+    async def read() -> None:
         meter.read()
 
-    async def scrape(request: Request) -> Response:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
         try:
             async with asyncio.timeout(SCRAPE_S):
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look(), loop))
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(read(), loop))
+            await metrics(scope, receive, send)
         except TimeoutError:
-            return PlainTextResponse(f"the coordinator has not answered within {SCRAPE_S:g} s", 503)
-        try:
-            encode, kind = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is none
-            return PlainTextResponse("Accept can't be read: expected what Prometheus sends, or none", 400)
-        names = request.query_params.getlist("name[]")
-        wanted: Any = registry.collected.restricted_registry(names) if names else registry.collected
-        return Response(encode(wanted), headers={"Content-Type": kind})
+            late = f"the coordinator has not answered within {SCRAPE_S:g} s"
+            await PlainTextResponse(late, 503)(scope, receive, send)
+        except (TypeError, ValueError):  # a version that is not a number
+            unread = "Accept can't be read: expected what Prometheus sends, or none"
+            await PlainTextResponse(unread, 400)(scope, receive, send)
 
-    return Starlette(routes=[Route("/{path:path}", scrape)], middleware=[Middleware(GZipMiddleware)])
+    return app

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import Spans
     from council.config.settings import CouncilConfig
 
-# What is left at the end is sent within so long, or lost: a collector that is away keeps no council from closing.
+# The last spans are sent within so many seconds or lost: a council also closes if the collector is away.
 FLUSH_S = 3.0
 _INSTALL = "pip install 'council-runtime[otel]'"
 
 
 class Traces:
-    """Where a process's spans go. ``close`` sends what is left, and lets go; it may take some seconds."""
+    """Where a process's spans go. ``close`` sends the last ones, which may take some seconds."""
 
     def __init__(self, provider: TracerProvider, close: Callable[[], None]) -> None:
         self.provider = provider
@@ -36,7 +36,7 @@ class Traces:
         self.close = close
 
     def spans(self, council_id: str) -> Spans:
-        """What makes the spans of a part of that council."""
+        """The maker of spans for a part of that council."""
         from council.agents.messaging.span_recorder import Spans
 
         return Spans(self._tracer, council_id, getattr(self.provider, "sampler", None))
@@ -45,7 +45,7 @@ class Traces:
 def traces_of(config: CouncilConfig, part: str) -> Traces | None:
     """Where the spans of that ``part`` of a council go, by its setting ``traces``; None for nowhere.
 
-    Raises ConfigError where that can't be had.
+    Raises ConfigError if that is not possible.
     """
     if config.traces == "off":
         return None
@@ -61,13 +61,13 @@ def traces_of(config: CouncilConfig, part: str) -> Traces | None:
 
 
 def end(traces: Traces | None) -> None:
-    """Sends what is left, where there is any; for a thread that may wait."""
+    """Sends the last spans, if there are traces. Blocks."""
     if traces is not None:
         traces.close()
 
 
 def refuse_untraceable(config: CouncilConfig) -> None:
-    """Raises ConfigError where the extra that the setting ``traces`` needs is not installed."""
+    """Raises ConfigError if the extra that the setting ``traces`` needs is not installed."""
     if config.traces == "otlp":
         try:
             import opentelemetry.exporter.otlp.proto.http.trace_exporter
@@ -77,7 +77,7 @@ def refuse_untraceable(config: CouncilConfig) -> None:
 
 
 def traces_if(config: CouncilConfig, part: str) -> Traces | None:
-    """As ``traces_of``; what can't be had is told, and the council goes on without."""
+    """Like ``traces_of``, but an error is only logged, and the council goes on without traces."""
     try:
         return traces_of(config, part)
     except ConfigError as error:
@@ -86,7 +86,7 @@ def traces_if(config: CouncilConfig, part: str) -> Traces | None:
 
 
 def traces_here(config: CouncilConfig, part: str) -> Traces | None:
-    """As ``traces_if``, for a process of the council's own: its minds' spans go there too."""
+    """Like ``traces_if``, for a process of the council's own: its minds' spans go there too."""
     found = traces_if(config, part)
     if config.traces == "otlp" and found is not None:
         from opentelemetry import trace
@@ -121,16 +121,16 @@ def _exporting(instance: str) -> Traces:
     given = f"{os.environ.get('OTEL_SERVICE_NAME', '')},{os.environ.get('OTEL_RESOURCE_ATTRIBUTES', '')}"
     if given.startswith(",") and f"{SERVICE_NAME}=" not in given:
         about[SERVICE_NAME] = "council"
-    telling = _telling(OTLPSpanExporter())
+    exporter = _reporting(OTLPSpanExporter())
     provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(telling))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
 
     def close() -> None:
         ending = threading.Thread(target=provider.shutdown, name="council-traces", daemon=True)
         ending.start()
         ending.join(FLUSH_S)
         if ending.is_alive():
-            telling.shutdown()  # ends its pauses between attempts
+            exporter.shutdown()  # ends its pauses between attempts
             _log().warning("the last traces were not sent", within_s=FLUSH_S)
 
     return Traces(provider, close)
@@ -139,17 +139,17 @@ def _exporting(instance: str) -> Traces:
 _ours: ContextVar[bool] = ContextVar("ours", default=False)
 
 
-def _telling(exporter: SpanExporter) -> SpanExporter:
-    """The exporter, which says once that it can't send, and once that it can again; what it logs itself is muted."""
+def _reporting(exporter: SpanExporter) -> SpanExporter:
+    """The exporter, with one log line when it can't send and one when it can again. Its own log lines are muted."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     where = getattr(exporter, "_endpoint", "the collector")
 
-    class Telling(SpanExporter):
-        told = ended = False
+    class Reporting(SpanExporter):
+        failing = ended = False
 
         def export(self, spans: Any) -> SpanExportResult:
-            if self.ended:  # what waits still is lost, and told as lost
+            if self.ended:  # the waiting spans are lost, and reported as lost
                 return SpanExportResult.FAILURE
             token = _ours.set(True)
             try:
@@ -157,12 +157,12 @@ def _telling(exporter: SpanExporter) -> SpanExporter:
             finally:
                 _ours.reset(token)
             failed = result is not SpanExportResult.SUCCESS
-            if failed and not self.told and not self.ended:
+            if failed and not self.failing and not self.ended:
                 why = "no collector takes them there; the council goes on, and what waited is lost"
                 _log().warning("traces can't be sent", to=where, why=why)
-            elif self.told and not failed:
+            elif self.failing and not failed:
                 _log().info("traces are sent again", to=where)
-            self.told = failed
+            self.failing = failed
             return result
 
         def shutdown(self) -> None:
@@ -171,7 +171,7 @@ def _telling(exporter: SpanExporter) -> SpanExporter:
                 exporter.shutdown()
 
     logging.getLogger(type(exporter).__module__).addFilter(_not_ours)
-    return Telling()
+    return Reporting()
 
 
 def _not_ours(record: logging.LogRecord) -> bool:

@@ -25,7 +25,7 @@ import ray
 from council import Council
 from council.cluster import panel_actor, raw_answers
 from council.config.settings import CouncilConfig
-from council.gateway.server import Server
+from council.gateway.panel import Server
 from council.protocol.errors import OperatorError
 from tests.patience import HANG_S, until
 from tests.ray.nodes import free_port

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
@@ -44,6 +45,26 @@ def run(coroutine: Coroutine[Any, Any, T], *, in_virtual_time: bool = False) -> 
 
     with asyncio.Runner(loop_factory=VirtualLoop if in_virtual_time else None) as runner:
         return runner.run(bounded())
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A decorator: the test is a coroutine, which ``run`` runs."""
+
+    @functools.wraps(test)
+    def ran(*arguments: Any, **given: Any) -> None:
+        run(test(*arguments, **given))
+
+    return ran
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """As ``in_loop``, in virtual time."""
+
+    @functools.wraps(test)
+    def ran(*arguments: Any, **given: Any) -> None:
+        run(test(*arguments, **given), in_virtual_time=True)
+
+    return ran
 
 
 async def until(condition: Any) -> None:
@@ -172,7 +193,7 @@ class Hand:
     # Doing
 
     def receive(self, sealed: bytes, session: str | None = None, *, save: bool = True) -> None:
-        self.driver.receive(sealed, self.now, session)
+        self.driver.receive(self.driver.open(sealed), self.now, session)
         if save:
             self.save()
 

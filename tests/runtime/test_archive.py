@@ -19,10 +19,15 @@ from council.core.state import Decision
 from council.journal import snapshots
 from council.protocol.errors import InternalError, Refused, StoreCorrupt, StoreLocked
 from council.runtime import archive, read_back
-from council.runtime.hash_index import BUCKETS, HashIndex, key_of
+from council.runtime.driver import Opened
 from council.runtime.messages import Acknowledged, Failed, Told
+from council.runtime.used_ids import BUCKETS, HashIndex, key_of
 from tests.patience import HANG_S
-from tests.runtime.harness import Hand, run, until
+from tests.runtime.harness import (
+    Hand,
+    in_loop,
+    until,
+)
 from tests.runtime.test_coordinator import Client
 from tests.runtime.test_outcomes import reported
 from tests.runtime.test_recovery import Life, life
@@ -49,7 +54,7 @@ class Kept:
 
     def receive(self, sealed: bytes, session: str | None = "s1") -> None:
         driver = self.hand.driver
-        while (away := driver.receive(sealed, self.hand.now, session)) is not None:
+        while (away := driver.receive(driver.open(sealed), self.hand.now, session)) is not None:
             driver.take_back(away, driver.archive.fetch(away))
             self.taken_back += 1
         self.hand.save()
@@ -377,58 +382,52 @@ def act(client: Client) -> bytes:
 
 @pytest.mark.parametrize("error", [StoreCorrupt, StoreLocked])
 @pytest.mark.usefixtures("often")
-def test_where_an_old_decision_can_not_be_read_the_rest_of_the_call_is_taken_in(
+@in_loop
+async def test_where_an_old_decision_can_not_be_read_the_rest_of_the_call_is_taken_in(
     error: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: go on with the moment from before the read, and time runs backwards."""
+    async with aged(tmp_path) as (living, client):
 
-    async def scenario() -> None:
-        async with aged(tmp_path) as (living, client):
+        def failing(position: int) -> bytes:
+            raise error("no decision can be read", position=position)
 
-            def failing(position: int) -> bytes:
-                raise error("no decision can be read", position=position)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(living.driver.archive, "_read", failing)
-                asked = client.exchange(client.proposal("bbbbbbbb"), act(client), client.proposal("cccccccc"))
-                first, _ = await asyncio.gather(asked, living.coordinator.hear(b"x" * 40))
-            answers = [*first]
-            while len(answers) < 3:
-                answers += await client.exchange()
-            failed = [each for each in answers if isinstance(each, Failed)]
-            assert [each.code for each in failed] == [error.code]
-            assert {each.decision.proposal_id for each in answers if isinstance(each, Told)} == {
-                "bbbbbbbb",
-                "cccccccc",
-            }
-            (answer,) = await client.exchange(act(client))
-            assert isinstance(answer, Acknowledged)
-
-    run(scenario())
+        with monkeypatch.context() as patch:
+            patch.setattr(living.driver.archive, "_read", failing)
+            asked = client.exchange(client.proposal("bbbbbbbb"), act(client), client.proposal("cccccccc"))
+            first, _ = await asyncio.gather(asked, living.coordinator.hear(b"x" * 40))
+        answers = [*first]
+        while len(answers) < 3:
+            answers += await client.exchange()
+        failed = [each for each in answers if isinstance(each, Failed)]
+        assert [each.code for each in failed] == [error.code]
+        assert {each.decision.proposal_id for each in answers if isinstance(each, Told)} == {
+            "bbbbbbbb",
+            "cccccccc",
+        }
+        (answer,) = await client.exchange(act(client))
+        assert isinstance(answer, Acknowledged)
 
 
 @pytest.mark.usefixtures("often")
-def test_what_follows_a_read_is_refused_where_nothing_can_be_kept_since(
+@in_loop
+async def test_what_follows_a_read_is_refused_where_nothing_can_be_kept_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """rules 4.7. Mutation: look for trouble before the read alone."""
+    async with aged(tmp_path) as (living, client):
+        read = living.journal.decided
 
-    async def scenario() -> None:
-        async with aged(tmp_path) as (living, client):
-            read = living.journal.decided
+        def meanwhile(position: int) -> bytes:
+            living.journal.trouble = StoreLocked("it is locked", where="here", timeout_s=0)
+            return read(position)
 
-            def meanwhile(position: int) -> bytes:
-                living.journal.trouble = StoreLocked("it is locked", where="here", timeout_s=0)
-                return read(position)
-
-            monkeypatch.setattr(living.driver.archive, "_read", meanwhile)
-            position = living.driver.position
-            answers = await client.exchange(act(client), client.proposal("bbbbbbbb"))
-            assert [each.code for each in answers if isinstance(each, Failed)] == [StoreLocked.code] * 2
-            assert living.driver.position == position
-            living.journal.trouble = None
-
-    run(scenario())
+        monkeypatch.setattr(living.driver.archive, "_read", meanwhile)
+        position = living.driver.position
+        answers = await client.exchange(act(client), client.proposal("bbbbbbbb"))
+        assert [each.code for each in answers if isinstance(each, Failed)] == [StoreLocked.code] * 2
+        assert living.driver.position == position
+        living.journal.trouble = None
 
 
 def test_with_a_store_nothing_leaves_memory_before_the_store_has_it() -> None:
@@ -441,158 +440,145 @@ def test_with_a_store_nothing_leaves_memory_before_the_store_has_it() -> None:
 
 
 @pytest.mark.usefixtures("often")
-def test_a_decision_that_moved_while_its_read_waited_is_read_from_its_new_place(
+@in_loop
+async def test_a_decision_that_moved_while_its_read_waited_is_read_from_its_new_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: read it from the place that was found before the wait."""
+    async with aged(tmp_path) as (living, _):
+        kept, back = living.driver.archive, living.coordinator._read_back
+        before = living.driver.away(OLD)
+        assert before is not None
+        moved, closed, read = before._replace(part=before.part + 1), kept.fetch(before), list[object]()
 
-    async def scenario() -> None:
-        async with aged(tmp_path) as (living, _):
-            kept, back = living.driver.archive, living.coordinator._read_back
-            before = living.driver.away(OLD)
-            assert before is not None
-            moved, closed, read = before._replace(part=before.part + 1), kept.fetch(before), list[object]()
+        def fetch(away: archive.Away) -> bytes:
+            read.append(away)
+            return closed
 
-            def fetch(away: archive.Away) -> bytes:
-                read.append(away)
-                return closed
-
-            monkeypatch.setattr(kept, "fetch", fetch)
-            await back._turn.acquire()
-            asked = asyncio.ensure_future(back.take_back(before))
-            await asyncio.sleep(0)
-            monkeypatch.setattr(living.driver, "away", lambda proposal_id: moved)
-            back._turn.release()
-            await asked
-            assert read == [moved]
-
-    run(scenario())
+        monkeypatch.setattr(kept, "fetch", fetch)
+        await back._turn.acquire()
+        asked = asyncio.ensure_future(back.take_back(before))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(living.driver, "away", lambda proposal_id: moved)
+        back._turn.release()
+        await asked
+        assert read == [moved]
 
 
 @pytest.mark.usefixtures("often")
-def test_two_who_ask_for_one_part_read_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_two_who_ask_for_one_part_read_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what a seat says late is dropped at the end. Mutation: read without a turn."""
+    async with aged(tmp_path) as (living, _):
+        reads, gate, read = list[int](), threading.Event(), living.journal.decided
 
-    async def scenario() -> None:
-        async with aged(tmp_path) as (living, _):
-            reads, gate, read = list[int](), threading.Event(), living.journal.decided
+        def counted(position: int) -> bytes:
+            reads.append(position)
+            assert gate.wait(HANG_S)
+            return read(position)
 
-            def counted(position: int) -> bytes:
-                reads.append(position)
-                assert gate.wait(HANG_S)
-                return read(position)
-
-            monkeypatch.setattr(living.driver.archive, "_read", counted)
-            asked = [asyncio.ensure_future(living.coordinator.decision(OLD)) for _ in range(3)]
-            await until(lambda: reads)
-            living.coordinator._receive([Hand().vote("lite", OLD, "no")])
-            gate.set()
-            first, *others = await asyncio.gather(*asked)
-            assert others == [first, first]
-            assert first is not None
-            assert len(reads) == 1
-
-    run(scenario())
+        monkeypatch.setattr(living.driver.archive, "_read", counted)
+        asked = [asyncio.ensure_future(living.coordinator.decision(OLD)) for _ in range(3)]
+        await until(lambda: reads)
+        living.coordinator._receive([Hand().vote("lite", OLD, "no")])
+        gate.set()
+        first, *others = await asyncio.gather(*asked)
+        assert others == [first, first]
+        assert first is not None
+        assert len(reads) == 1
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
 @pytest.mark.usefixtures("often")
-def test_what_stands_before_an_old_decision_does_not_wait_for_its_read(
+@in_loop
+async def test_what_stands_before_an_old_decision_does_not_wait_for_its_read(
     cancelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: settle after the whole call alone. What is said twice meanwhile is taken once."""
+    async with aged(tmp_path) as (living, client):
+        gate, read, unsent = threading.Event(), living.journal.decided, list[int]()
 
-    async def scenario() -> None:
-        async with aged(tmp_path) as (living, client):
-            gate, read, unsent = threading.Event(), living.journal.decided, list[int]()
+        def slow(position: int) -> bytes:
+            unsent.append(len(living.driver.outbox.to_seats))
+            assert gate.wait(HANG_S)
+            return read(position)
 
-            def slow(position: int) -> bytes:
-                unsent.append(len(living.driver.outbox.to_seats))
-                assert gate.wait(HANG_S)
-                return read(position)
-
-            monkeypatch.setattr(living.driver.archive, "_read", slow)
-            other, said = await living.client(), act(client)
-            asked = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb"), said))
-            again = asyncio.ensure_future(other.exchange(said))
-            try:
-                await until(lambda: living.driver.archive.holds("bbbbbbbb"))
-                assert unsent[0] == 0  # a heartbeat would send it too, but later
-                if cancelled:
-                    asked.cancel()
-                    await asyncio.wait([asked])
-            finally:
-                gate.set()
-            (answer,) = await again
-            assert isinstance(answer, Acknowledged)
-            if not cancelled:
-                assert await asked
-            reports = living.driver.archive[OLD].reports
-            assert [stage for stage, _, _ in reports] == ["act"]
-
-    run(scenario())
+        monkeypatch.setattr(living.driver.archive, "_read", slow)
+        other, said = await living.client(), act(client)
+        asked = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb"), said))
+        again = asyncio.ensure_future(other.exchange(said))
+        try:
+            await until(lambda: living.driver.archive.holds("bbbbbbbb"))
+            assert unsent[0] == 0  # a heartbeat would send it too, but later
+            if cancelled:
+                asked.cancel()
+                await asyncio.wait([asked])
+        finally:
+            gate.set()
+        (answer,) = await again
+        assert isinstance(answer, Acknowledged)
+        if not cancelled:
+            assert await asked
+        reports = living.driver.archive[OLD].reports
+        assert [stage for stage, _, _ in reports] == ["act"]
 
 
 @pytest.mark.parametrize("through", ["hear", "reply"])
 @pytest.mark.usefixtures("often")
-def test_what_a_seat_says_of_an_old_decision_is_taken_in_once_it_is_read(
+@in_loop
+async def test_what_a_seat_says_of_an_old_decision_is_taken_in_once_it_is_read(
     through: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ballot that says otherwise, while the store is away and after. Mutation: drop what is away."""
+    async with aged(tmp_path) as (living, _):
+        read, failed = living.journal.decided, list[int]()
 
-    async def scenario() -> None:
-        async with aged(tmp_path) as (living, _):
-            read, failed = living.journal.decided, list[int]()
+        def once_locked(position: int) -> bytes:
+            if not failed:
+                failed.append(position)
+                raise StoreLocked("it is locked", where="here", timeout_s=0)
+            return read(position)
 
-            def once_locked(position: int) -> bytes:
-                if not failed:
-                    failed.append(position)
-                    raise StoreLocked("it is locked", where="here", timeout_s=0)
-                return read(position)
-
-            monkeypatch.setattr(living.driver.archive, "_read", once_locked)
-            pens = Hand()
-            pens.ids = itertools.count(0xF000)
-            seen = living.driver.refused.total(), living.driver.position
-            vote = pens.vote("lite", OLD, "no")
-            if through == "hear":
-                await living.coordinator.hear(vote)
-            else:
-                living.coordinator._receive([vote])
-            await until(lambda: (living.driver.refused.total(), living.driver.position) != seen)
-            assert failed
-            assert living.driver.archive.holds(OLD)
-
-    run(scenario())
+        monkeypatch.setattr(living.driver.archive, "_read", once_locked)
+        pens = Hand()
+        pens.ids = itertools.count(0xF000)
+        seen = living.driver.refused.total(), living.driver.position
+        vote = pens.vote("lite", OLD, "no")
+        if through == "hear":
+            await living.coordinator.hear(vote)
+        else:
+            living.coordinator._receive([vote])
+        await until(lambda: (living.driver.refused.total(), living.driver.position) != seen)
+        assert failed
+        assert living.driver.archive.holds(OLD)
 
 
-def test_late_messages_of_seats_are_few_keep_their_order_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_late_messages_of_seats_are_few_keep_their_order_and_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Mutation: a task for each, or an end that does not wait for it."""
     monkeypatch.setattr(read_back, "WAITING_MAX", 2)
+    kept, gate, heard = Kept(decided=lambda position: gate.wait(HANG_S) and b""), threading.Event(), []
+    proposal_id, _ = kept.propose()
+    for _ in range(2):
+        kept.snapshot()
+        kept.propose()
+    away = kept.hand.driver.away(proposal_id)
 
-    async def scenario() -> None:
-        kept, gate, heard = Kept(decided=lambda position: gate.wait(HANG_S) and b""), threading.Event(), []
-        proposal_id, _ = kept.propose()
-        for _ in range(2):
-            kept.snapshot()
-            kept.propose()
-        away = kept.hand.driver.away(proposal_id)
+    def receive(opened: Opened) -> Any:
+        heard.append(opened.sealed)
+        return away if opened.sealed == b"1" else None
 
-        def receive(sealed: bytes) -> Any:
-            heard.append(sealed)
-            return away if sealed == b"1" else None
-
-        late = read_back.ReadBack(kept.hand.driver, receive)
-        late.receive_later(b"1")
-        await until(lambda: heard)
-        for sealed in (b"2", b"3", b"4"):
-            late.receive_later(sealed)
-        gate.set()  # what is read is no part: that message is dropped, and the next two are received
-        await until(lambda: len(heard) == 3)
-        assert heard == [b"1", b"2", b"3"]
-        late.receive_later(b"1")
-        await late.end()
-        assert late._task is not None
-        assert late._task.done()
-
-    run(scenario())
+    late = read_back.ReadBack(kept.hand.driver, receive)
+    late.receive_later(b"1")
+    await until(lambda: heard)
+    for sealed in (b"2", b"3", b"4"):
+        late.receive_later(sealed)
+    gate.set()  # what is read is no part: that message is dropped, and the next two are received
+    await until(lambda: len(heard) == 3)
+    assert heard == [b"1", b"2", b"3"]
+    late.receive_later(b"1")
+    await late.end()
+    assert late._task is not None
+    assert late._task.done()

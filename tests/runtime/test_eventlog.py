@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from structlog.testing import capture_logs
 
 from council.core import effects as do
 from council.core.state import ActionReport, IdentityChange, KeptIdentity
-from council.runtime.driver import Driver
+from council.journal.memory import MemoryJournal
+from council.runtime.coordinator import View
 from council.telemetry import eventlog
 from council.telemetry.eventlog import EventLog
 from tests.runtime.harness import Hand
@@ -27,8 +27,8 @@ class Logged:
         self.hand = Hand(**rules)
         self.log = EventLog("main", self, folder)
 
-    def read(self, look: Callable[[Driver, Any, tuple[float, float], int], None]) -> None:
-        look(self.hand.driver, None, self.hand.now, self.hand.driver.position)
+    def view(self) -> View:
+        return View(self.hand.driver, MemoryJournal(), self.hand.now, self.hand.driver.position)
 
     def lines(self) -> list[dict[str, Any]]:
         self.log.read()

@@ -18,7 +18,12 @@ from council.protocol.errors import MindError
 from council.runtime.build import new_seat, rules_of
 from council.runtime.messages import Told
 from tests.patience import HANG_S
-from tests.runtime.harness import CalledTransport, run, until
+from tests.runtime.harness import (
+    CalledTransport,
+    in_loop,
+    run,
+    until,
+)
 from tests.runtime.test_coordinator import Bench, Chair, SlowJournal
 
 GLANCE_S = 0.002
@@ -186,20 +191,17 @@ def test_a_clean_look_in_between_starts_the_count_again() -> None:
 
 
 @pytest.mark.parametrize("watch", [Chair(), Watch()])
-def test_without_an_observer_or_a_mind_that_observes_all_goes_as_ever(watch: Any) -> None:
+@in_loop
+async def test_without_an_observer_or_a_mind_that_observes_all_goes_as_ever(watch: Any) -> None:
     options = {} if isinstance(watch, Chair) else {"observer": ""}
-
-    async def scenario() -> None:
-        minds = {"prime": Planner("rm -rf /", wait_s=1.0), "lite": watch, "codemind": Chair()}
-        async with Bench(minds, **{"observer": "lite", **options}) as bench:
-            client = await bench.client()
-            (told,) = await client.exchange(client.proposal(wait_for="all"))
-            assert isinstance(told, Told)
-            assert told.decision.outcome == "approved"
-            kinds = [type(each) for _, each in bench.coordinator._driver.announcements.feed.newest(100)]
-            assert AnnounceObservation not in kinds
-
-    run(scenario())
+    minds = {"prime": Planner("rm -rf /", wait_s=1.0), "lite": watch, "codemind": Chair()}
+    async with Bench(minds, **{"observer": "lite", **options}) as bench:
+        client = await bench.client()
+        (told,) = await client.exchange(client.proposal(wait_for="all"))
+        assert isinstance(told, Told)
+        assert told.decision.outcome == "approved"
+        kinds = [type(each) for _, each in bench.coordinator._driver.announcements.feed.newest(100)]
+        assert AnnounceObservation not in kinds
 
 
 def test_an_observer_that_fails_is_told_once_and_the_others_decide() -> None:
@@ -214,30 +216,28 @@ def test_an_observer_that_fails_is_told_once_and_the_others_decide() -> None:
     assert told.decision.missing == ()
 
 
-def test_a_halt_reaches_its_seat_only_when_its_record_is_kept() -> None:
+@in_loop
+async def test_a_halt_reaches_its_seat_only_when_its_record_is_kept() -> None:
     """rules 4.7; found by the simulated councils too (``tests/sim``)."""
-
-    async def scenario() -> None:
-        journal, planner, watch = SlowJournal(), Planner("rm -rf /", "better"), Watch()
-        minds = {"prime": planner, "lite": watch, "codemind": Chair()}
-        async with Bench(minds, journal, observer="lite") as bench:
-            watch.attends(planner, bench)
-            client = await bench.client()
-            asking = asyncio.ensure_future(client.exchange(client.proposal(wait_for="all")))
-            kept = lambda: [type(r.event).__name__ for batch in journal.batches for r in batch]  # noqa: E731
-            await until(lambda: "ProposalSubmitted" in kept())
-            await until(lambda: bench.coordinator._driver.announcements.feed.position == 0)
-            await asyncio.sleep(0.05)
-            assert planner.halts == []
-            journal.gate.set()
-            await until(lambda: planner.halts == ["that deletes all"])
-            (told,) = await asking
-            assert isinstance(told, Told)
-
-    run(scenario())
+    journal, planner, watch = SlowJournal(), Planner("rm -rf /", "better"), Watch()
+    minds = {"prime": planner, "lite": watch, "codemind": Chair()}
+    async with Bench(minds, journal, observer="lite") as bench:
+        watch.attends(planner, bench)
+        client = await bench.client()
+        asking = asyncio.ensure_future(client.exchange(client.proposal(wait_for="all")))
+        kept = lambda: [type(r.event).__name__ for batch in journal.batches for r in batch]  # noqa: E731
+        await until(lambda: "ProposalSubmitted" in kept())
+        await until(lambda: bench.coordinator._driver.announcements.feed.position == 0)
+        await asyncio.sleep(0.05)
+        assert planner.halts == []
+        journal.gate.set()
+        await until(lambda: planner.halts == ["that deletes all"])
+        (told,) = await asking
+        assert isinstance(told, Told)
 
 
-def test_a_seat_that_takes_no_letters_misses_streams_and_is_not_lost_for_them() -> None:
+@in_loop
+async def test_a_seat_that_takes_no_letters_misses_streams_and_is_not_lost_for_them() -> None:
     """Pieces may be dropped; ballots and proposals may not. Mutation: pieces count as letters that must arrive."""
 
     class Fluent(Planner):
@@ -247,24 +247,21 @@ def test_a_seat_that_takes_no_letters_misses_streams_and_is_not_lost_for_them() 
                 await asyncio.sleep(0.02)
             return Opinion.yes("said too fast")
 
-    async def scenario() -> None:
-        minds = {"prime": Fluent(), "lite": Watch(), "codemind": Chair()}
-        async with Bench(minds, observer="lite", open_max=2, transport=CalledTransport) as bench:
-            parked = bench.transport.exchange
+    minds = {"prime": Fluent(), "lite": Watch(), "codemind": Chair()}
+    async with Bench(minds, observer="lite", open_max=2, transport=CalledTransport) as bench:
+        parked = bench.transport.exchange
 
-            async def slow(seat: str, batch: list[bytes]) -> Any:
-                if seat == "lite" and batch:
-                    await asyncio.sleep(0.2)
-                return await parked(seat, batch)
+        async def slow(seat: str, batch: list[bytes]) -> Any:
+            if seat == "lite" and batch:
+                await asyncio.sleep(0.2)
+            return await parked(seat, batch)
 
-            bench.transport.exchange = slow
-            client = await bench.client()
-            (told,) = await client.exchange(client.proposal(wait_for="all"))
-            assert isinstance(told, Told)
-            assert {ballot.seat for ballot in told.decision.ballots} == set(minds)
-            assert bench.coordinator._driver.state.seats["lite"].boot == 0
-
-    run(scenario())
+        bench.transport.exchange = slow
+        client = await bench.client()
+        (told,) = await client.exchange(client.proposal(wait_for="all"))
+        assert isinstance(told, Told)
+        assert {ballot.seat for ballot in told.decision.ballots} == set(minds)
+        assert bench.coordinator._driver.state.seats["lite"].boot == 0
 
 
 # Who observes

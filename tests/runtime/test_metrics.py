@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from council.core.state import Budget, Caps
 from council.kinds.phrases import decided_by
-from council.runtime.driver import Driver
+from council.runtime.coordinator import View
 from council.telemetry import metrics
 from council.telemetry.metrics import METRICS, Meter, Registry
 from tests.runtime.harness import Hand
@@ -34,9 +33,10 @@ class Metered:
         self.registry = Registry()
         self.meter = Meter("main", self, [self.registry])
 
-    def read(self, look: Callable[[Driver, Any, tuple[float, float], int], None]) -> None:
+    def view(self) -> View:
         kept = self.hand.driver.position if self.kept is None else self.kept
-        look(self.hand.driver, self.journal, self.hand.now, kept)
+        journal: Any = self.journal
+        return View(self.hand.driver, journal, self.hand.now, kept)
 
     def value(self, name: str, **labels: str) -> float | None:
         """A sample's value, as it would be scraped now."""

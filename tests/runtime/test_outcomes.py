@@ -8,6 +8,7 @@ import pytest
 
 from council.core.state import REASON_TOLD_MAX
 from council.protocol import signing
+from council.runtime.coordinator import View
 from council.telemetry.metrics import Meter, Registry
 from tests.runtime.harness import Hand, key_of
 
@@ -132,8 +133,8 @@ def test_outcomes_are_counted_by_stage(hand: Hand) -> None:
         commits: tuple[()] = ()
         trouble = None
 
-        def read(self, look: Any) -> None:
-            look(hand.driver, self, hand.now, hand.driver.position)
+        def view(self) -> Any:
+            return View(hand.driver, self, hand.now, hand.driver.position)  # type: ignore[arg-type]
 
     registry = Registry()
     meter = Meter("main", Readable(), [registry])

@@ -22,7 +22,9 @@ from council.runtime.questions import (
     name_of,
     to_bytes,
 )
-from tests.runtime.harness import run
+from tests.runtime.harness import (
+    in_loop,
+)
 from tests.runtime.test_coordinator import Bench
 
 QUESTIONS: list[Question[Any]] = [
@@ -39,21 +41,18 @@ def test_each_question_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=name_of)
-def test_a_question_and_its_answer_survive_the_way_to_another_process(question: Question[Any]) -> None:
+@in_loop
+async def test_a_question_and_its_answer_survive_the_way_to_another_process(question: Question[Any]) -> None:
     """Mutation: a question without a case in the coordinator; an answer of another type than is named."""
-
-    async def scenario() -> None:
-        async with Bench() as bench:
-            client = await bench.client()
-            await client.exchange(client.proposal("aaaaaaaa"))
-            asked = from_bytes(to_bytes(question))
-            assert asked == question
-            answer = await bench.coordinator.ask(asked)
-            assert answer is not None
-            again = msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=answer_type(question))
-            assert msgspec.to_builtins(again) == msgspec.to_builtins(answer)
-
-    run(scenario())
+    async with Bench() as bench:
+        client = await bench.client()
+        await client.exchange(client.proposal("aaaaaaaa"))
+        asked = from_bytes(to_bytes(question))
+        assert asked == question
+        answer = await bench.coordinator.ask(asked)
+        assert answer is not None
+        again = msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=answer_type(question))
+        assert msgspec.to_builtins(again) == msgspec.to_builtins(answer)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +60,8 @@ def test_a_question_and_its_answer_survive_the_way_to_another_process(question: 
     [
         b"",
         b"no",
+        b"\x81\xa4type\xa2\xff\xff",
+        b"\x81\xa4type\xa4none",
         msgspec.msgpack.encode({"type": "another"}),
         to_bytes(AskHistory(Wanted(proposal="x" * 500))),
     ],
@@ -70,23 +71,15 @@ def test_what_is_no_question_is_refused(data: bytes) -> None:
         from_bytes(data)
 
 
-def test_a_message_that_is_no_question_gets_no_answer() -> None:
+@in_loop
+async def test_a_message_that_is_no_question_gets_no_answer() -> None:
     class Other(Value, frozen=True):
         """No question."""
 
-    async def scenario() -> None:
-        async with Bench() as bench:
-            wrong: Any = Other()
-            with pytest.raises(OperatorError, match="Other is no question"):
-                await bench.coordinator.ask(wrong)
-
-    run(scenario())
-
-
-@pytest.mark.parametrize("data", [b"", b"\x81\xa4type\xa2\xff\xff", b"\x81\xa4type\xa4none"])
-def test_bytes_that_are_no_question_are_an_error_of_the_envelope(data: bytes) -> None:
-    with pytest.raises(EnvelopeError, match="not one of this version's"):
-        from_bytes(data)
+    async with Bench() as bench:
+        wrong: Any = Other()
+        with pytest.raises(OperatorError, match="Other is not a question"):
+            await bench.coordinator.ask(wrong)
 
 
 @pytest.mark.parametrize("question", [AskDecision("\ud800"), AskEvents(2**70, 1, 0.0)])

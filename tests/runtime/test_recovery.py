@@ -36,7 +36,14 @@ from council.runtime.surroundings import Clock
 from tests.core.invariants import check
 from tests.journal.writing import NAME, locked, opened, recovered, unlocked, whole
 from tests.patience import HANG_S
-from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
+from tests.runtime.harness import (
+    COUNCIL_ID,
+    WALL_0,
+    greeting,
+    in_loop,
+    key_of,
+    until,
+)
 from tests.runtime.test_coordinator import Chair, Client, agree, hang
 from tests.runtime.test_session import Line, Wire
 
@@ -149,152 +156,139 @@ async def told(client: Client, *batch: bytes) -> Any:
     return message
 
 
-def test_what_was_decided_stands_and_is_told_again(address: str) -> None:
+@in_loop
+async def test_what_was_decided_stands_and_is_told_again(address: str) -> None:
     """rules 1.3, 1.12, 1.15: decisions, ids and names are what they were, for whoever asks or tries again."""
-
-    async def scenario() -> None:
-        hand = Time()
-        async with life(address, clock=hand.clock) as one:
-            client = await one.client()
-            sealed = client.proposal("aaaaaaaa")
-            first = await told(client, sealed)
-            assert first.decision.outcome == "approved"
-            hand.up_s = 50.0
-            await told(client, client.proposal("bbbbbbbb"))
-            assert isinstance(await told(client, b"garbage" * 10), Failed)
-            before = await one.coordinator.status()
-        hand.up_s = 0.0
-        async with life(address, clock=hand.clock) as two:
-            status = await two.coordinator.status()
-            for name in ("council_id", "decided", "refused", "prime"):
-                assert status[name] == before[name]
-            assert (before["epoch"], status["epoch"]) == (1, 2)
-            assert status["uptime_s"] == before["uptime_s"] == 50.0
-            with pytest.raises(NameTaken, match="with another key"):
-                await two.client("client", key=b"k" * 32)
-            client = await two.client()
-            again = await told(client, sealed)
-            assert isinstance(again, Told)
-            assert again.decision.outcome == "approved"
-            assert (again.decision.position, again.decision.ballots[:2]) == (
-                first.decision.position,
-                first.decision.ballots[:2],
-            )
-            other = await told(client, client.proposal("aaaaaaaa", summary="something else"))
-            assert isinstance(other, Failed)
-            assert other.code == "id_reused"
-            ballot_id = first.decision.ballots[0].msg_id
-            other = await told(client, client.proposal(ballot_id))
-            assert (type(other), other.code) == (Failed, "id_reused")
-        assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
-
-    run(scenario())
+    hand = Time()
+    async with life(address, clock=hand.clock) as one:
+        client = await one.client()
+        sealed = client.proposal("aaaaaaaa")
+        first = await told(client, sealed)
+        assert first.decision.outcome == "approved"
+        hand.up_s = 50.0
+        await told(client, client.proposal("bbbbbbbb"))
+        assert isinstance(await told(client, b"garbage" * 10), Failed)
+        before = await one.coordinator.status()
+    hand.up_s = 0.0
+    async with life(address, clock=hand.clock) as two:
+        status = await two.coordinator.status()
+        for name in ("council_id", "decided", "refused", "prime"):
+            assert status[name] == before[name]
+        assert (before["epoch"], status["epoch"]) == (1, 2)
+        assert status["uptime_s"] == before["uptime_s"] == 50.0
+        with pytest.raises(NameTaken, match="with another key"):
+            await two.client("client", key=b"k" * 32)
+        client = await two.client()
+        again = await told(client, sealed)
+        assert isinstance(again, Told)
+        assert again.decision.outcome == "approved"
+        assert (again.decision.position, again.decision.ballots[:2]) == (
+            first.decision.position,
+            first.decision.ballots[:2],
+        )
+        other = await told(client, client.proposal("aaaaaaaa", summary="something else"))
+        assert isinstance(other, Failed)
+        assert other.code == "id_reused"
+        ballot_id = first.decision.ballots[0].msg_id
+        other = await told(client, client.proposal(ballot_id))
+        assert (type(other), other.code) == (Failed, "id_reused")
+    assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
 
 
-def test_a_proposal_in_flight_is_decided_once_by_the_same_bytes(address: str) -> None:
-    async def scenario() -> None:
-        minds = {"prime": Chair, "lite": hang, "codemind": hang}
-        async with life(address, minds) as one:
-            client = await one.client()
-            sealed = client.proposal("aaaaaaaa")
-            call = asyncio.ensure_future(client.exchange(sealed))
-            await until(lambda: one.driver.state.open and one.driver.state.open["aaaaaaaa"].ballots)
-            before = one.driver.state.open["aaaaaaaa"]
-        assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], Exception)
-        async with life(address) as two:
-            client = await two.client()
-            answer = await told(client, sealed)
-            assert answer.decision.outcome == "approved"
-            assert answer.decision.ballots[0] == before.ballots[0], "a ballot that was cast counts"
-        assert decided(address) == [("aaaaaaaa", "approved")]
-
-    run(scenario())
+@in_loop
+async def test_a_proposal_in_flight_is_decided_once_by_the_same_bytes(address: str) -> None:
+    minds = {"prime": Chair, "lite": hang, "codemind": hang}
+    async with life(address, minds) as one:
+        client = await one.client()
+        sealed = client.proposal("aaaaaaaa")
+        call = asyncio.ensure_future(client.exchange(sealed))
+        await until(lambda: one.driver.state.open and one.driver.state.open["aaaaaaaa"].ballots)
+        before = one.driver.state.open["aaaaaaaa"]
+    assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], Exception)
+    async with life(address) as two:
+        client = await two.client()
+        answer = await told(client, sealed)
+        assert answer.decision.outcome == "approved"
+        assert answer.decision.ballots[0] == before.ballots[0], "a ballot that was cast counts"
+    assert decided(address) == [("aaaaaaaa", "approved")]
 
 
-def test_what_waits_for_a_human_waits_on_and_is_answered(address: str) -> None:
-    async def scenario() -> None:
-        async with life(address) as one:
-            client = await one.client()
-            high = client.proposal("aaaaaaaa", risk_level="high")
-            first = await told(client, high)
-            assert first.decision.outcome == "approved", "Prime confirmed it"
-        lost = {"prime": hang, "lite": hang, "codemind": hang}
-        async with life(address, lost) as two:
-            client = await two.client()
-            (standing,) = await client.exchange(client.proposal("bbbbbbbb", time_budget_s=0.05))
-            assert not standing.decision.final
-            pending = await two.coordinator.escalations()
-        async with life(address, lost) as three:
-            assert await three.coordinator.escalations() == pending
-            human = await three.client("ada", "human")
-            sealed = human.info("bbbbbbbb", "answer", approve=True)
-            assert isinstance(await told(human, sealed), Acknowledged)
-        async with life(address, lost) as four:
-            human = await four.client("ada", "human")
-            assert isinstance(await told(human, sealed), Acknowledged), "the same answer again"
-            late = await told(human, human.info("bbbbbbbb", "answer", approve=False))
-            assert (type(late), late.code) == (Failed, "already_answered")
-            assert await four.coordinator.escalations() == []
-        assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
-
-    run(scenario())
+@in_loop
+async def test_what_waits_for_a_human_waits_on_and_is_answered(address: str) -> None:
+    async with life(address) as one:
+        client = await one.client()
+        high = client.proposal("aaaaaaaa", risk_level="high")
+        first = await told(client, high)
+        assert first.decision.outcome == "approved", "Prime confirmed it"
+    lost = {"prime": hang, "lite": hang, "codemind": hang}
+    async with life(address, lost) as two:
+        client = await two.client()
+        (standing,) = await client.exchange(client.proposal("bbbbbbbb", time_budget_s=0.05))
+        assert not standing.decision.final
+        pending = await two.coordinator.escalations()
+    async with life(address, lost) as three:
+        assert await three.coordinator.escalations() == pending
+        human = await three.client("ada", "human")
+        sealed = human.info("bbbbbbbb", "answer", approve=True)
+        assert isinstance(await told(human, sealed), Acknowledged)
+    async with life(address, lost) as four:
+        human = await four.client("ada", "human")
+        assert isinstance(await told(human, sealed), Acknowledged), "the same answer again"
+        late = await told(human, human.info("bbbbbbbb", "answer", approve=False))
+        assert (type(late), late.code) == (Failed, "already_answered")
+        assert await four.coordinator.escalations() == []
+    assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
 
 
 @pytest.mark.parametrize(("down_s", "waits"), [(86_000.0, True), (86_401.0, False), (-1e6, True)])
-def test_a_humans_time_runs_while_everything_is_down(address: str, down_s: float, waits: bool) -> None:
+@in_loop
+async def test_a_humans_time_runs_while_everything_is_down(address: str, down_s: float, waits: bool) -> None:
     """rules 1.9: by the wall's clock. One that was set back lengthens nothing beyond the uptime it would have had."""
-
-    async def scenario() -> None:
-        lost, hand = {"prime": hang, "lite": hang, "codemind": hang}, Time()
-        async with life(address, lost, clock=hand.clock, inactivity_limit_s=1e9) as one:
-            client = await one.client()
-            call = asyncio.ensure_future(client.exchange(client.proposal("aaaaaaaa", time_budget_s=10.0)))
-            await until(lambda: one.driver.state.open)
-            hand.up_s, hand.wall_s = 11.0, WALL_0 + 11.0
-            one.coordinator._wake()
-            (standing,) = await call
-            assert not standing.decision.final
-        hand.up_s, hand.wall_s = 0.0, hand.wall_s + down_s
-        async with life(address, lost, clock=hand.clock, inactivity_limit_s=1e9) as two:
-            found = await two.coordinator.decision("aaaaaaaa")
-            assert found is not None
-            assert found.final is not waits
-            if waits:
-                hand.up_s += 86_400.1
-                hand.wall_s = max(hand.wall_s, WALL_0)
-                two.coordinator._wake()
-        assert decided(address) == [("aaaaaaaa", "deferred")]
-
-    run(scenario())
+    lost, hand = {"prime": hang, "lite": hang, "codemind": hang}, Time()
+    async with life(address, lost, clock=hand.clock, inactivity_limit_s=1e9) as one:
+        client = await one.client()
+        call = asyncio.ensure_future(client.exchange(client.proposal("aaaaaaaa", time_budget_s=10.0)))
+        await until(lambda: one.driver.state.open)
+        hand.up_s, hand.wall_s = 11.0, WALL_0 + 11.0
+        one.coordinator._wake()
+        (standing,) = await call
+        assert not standing.decision.final
+    hand.up_s, hand.wall_s = 0.0, hand.wall_s + down_s
+    async with life(address, lost, clock=hand.clock, inactivity_limit_s=1e9) as two:
+        found = await two.coordinator.decision("aaaaaaaa")
+        assert found is not None
+        assert found.final is not waits
+        if waits:
+            hand.up_s += 86_400.1
+            hand.wall_s = max(hand.wall_s, WALL_0)
+            two.coordinator._wake()
+    assert decided(address) == [("aaaaaaaa", "deferred")]
 
 
-def test_a_deadline_counts_the_time_that_the_council_was_up(address: str) -> None:
+@in_loop
+async def test_a_deadline_counts_the_time_that_the_council_was_up(address: str) -> None:
     """rules 1.10: a day down is nobody's silence, and takes nothing from a proposal's time."""
-
-    async def scenario() -> None:
-        lost, hand = {"prime": Chair, "lite": hang, "codemind": hang}, Time()
-        for number in range(5):
-            hand.up_s = 0.0
-            async with life(address, lost, clock=hand.clock) as living:
-                if number == 0:
-                    client = await living.client()
-                    asyncio.ensure_future(client.exchange(client.proposal("aaaaaaaa", time_budget_s=60.0)))  # noqa: RUF006
-                    await until(lambda here=living: any(p.ballots for p in here.driver.state.open.values()))
-                status = await living.coordinator.status()
-                (proposal,) = status["open"]
-                assert proposal["time_left_s"] == 60.0 - 10.0 * number
-                assert all(seat["active"] for seat in status["seats"])
-                hand.up_s += 10.0
-                living.coordinator._wake()
-                await living.coordinator.hear(b"x" * 40)  # something is journaled, with its moment
-            hand.wall_s += 86_400.0 / 5
+    lost, hand = {"prime": Chair, "lite": hang, "codemind": hang}, Time()
+    for number in range(5):
         hand.up_s = 0.0
-        async with life(address, lost, clock=hand.clock) as last:
-            hand.up_s = 10.5
-            last.coordinator._wake()
-            assert (await last.coordinator.status())["with_human"] == 1, "no quorum at its deadline"
-
-    run(scenario())
+        async with life(address, lost, clock=hand.clock) as living:
+            if number == 0:
+                client = await living.client()
+                asyncio.ensure_future(client.exchange(client.proposal("aaaaaaaa", time_budget_s=60.0)))  # noqa: RUF006
+                await until(lambda here=living: any(p.ballots for p in here.driver.state.open.values()))
+            status = await living.coordinator.status()
+            (proposal,) = status["open"]
+            assert proposal["time_left_s"] == 60.0 - 10.0 * number
+            assert all(seat["active"] for seat in status["seats"])
+            hand.up_s += 10.0
+            living.coordinator._wake()
+            await living.coordinator.hear(b"x" * 40)  # something is journaled, with its moment
+        hand.wall_s += 86_400.0 / 5
+    hand.up_s = 0.0
+    async with life(address, lost, clock=hand.clock) as last:
+        hand.up_s = 10.5
+        last.coordinator._wake()
+        assert (await last.coordinator.status())["with_human"] == 1, "no quorum at its deadline"
 
 
 def test_uptime_never_falls_by_rounding() -> None:
@@ -312,99 +306,87 @@ def test_uptime_never_falls_by_rounding() -> None:
 # The one that was there before
 
 
-def test_the_old_ones_word_counts_no_more(address: str) -> None:
+@in_loop
+async def test_the_old_ones_word_counts_no_more(address: str) -> None:
     """rules 4.6. What the old coordinator decides on its own is told to nobody, and is nowhere."""
-
-    async def scenario() -> None:
-        async with life(address) as old:
-            client = await old.client("one")
-            await told(client, client.proposal("aaaaaaaa"))
-            async with life(address, takeover=True) as new:
-                call = await asyncio.gather(
-                    client.exchange(client.proposal("bbbbbbbb")), return_exceptions=True
-                )
-                assert isinstance(call[0], EpochFenced)
-                for asked in (old.coordinator.status(), old.coordinator.hear(b"x"), client.exchange()):
-                    with pytest.raises(EpochFenced):
-                        await asked
-                other = await new.client("two")
-                answer = await told(other, other.proposal("cccccccc"))
-                assert answer.decision.outcome == "approved"
-                assert await asyncio.gather(new.coordinator.decision("bbbbbbbb"), return_exceptions=True) != [
-                    None
-                ]
-        assert decided(address) == [("aaaaaaaa", "approved"), ("cccccccc", "approved")]
-
-    run(scenario())
+    async with life(address) as old:
+        client = await old.client("one")
+        await told(client, client.proposal("aaaaaaaa"))
+        async with life(address, takeover=True) as new:
+            call = await asyncio.gather(client.exchange(client.proposal("bbbbbbbb")), return_exceptions=True)
+            assert isinstance(call[0], EpochFenced)
+            for asked in (old.coordinator.status(), old.coordinator.hear(b"x"), client.exchange()):
+                with pytest.raises(EpochFenced):
+                    await asked
+            other = await new.client("two")
+            answer = await told(other, other.proposal("cccccccc"))
+            assert answer.decision.outcome == "approved"
+            assert await asyncio.gather(new.coordinator.decision("bbbbbbbb"), return_exceptions=True) != [
+                None
+            ]
+    assert decided(address) == [("aaaaaaaa", "approved"), ("cccccccc", "approved")]
 
 
-def test_a_council_that_is_closed_twice_or_in_the_middle_leaves_a_whole_journal(address: str) -> None:
-    async def scenario() -> None:
-        for number in range(6):
-            async with life(address) as living:
-                client = await living.client()
-                calls = [asyncio.ensure_future(client.exchange(client.proposal())) for _ in range(20)]
-                for _ in range(number * 7):
-                    await asyncio.sleep(0)
-            await living.coordinator.close()
-            for call in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(call, (list, Exception))
-            decided(address)
-        async with life(address) as last:
-            await until(lambda: not last.driver.state.open)
-            position = last.driver.position
-        driver = recovered(address, last.rules)
-        assert driver.position >= position
-        assert len(decided(address)) == sum(driver.announcements.counts.values()) == len(driver.state.closed)
-
-    run(scenario())
+@in_loop
+async def test_a_council_that_is_closed_twice_or_in_the_middle_leaves_a_whole_journal(address: str) -> None:
+    for number in range(6):
+        async with life(address) as living:
+            client = await living.client()
+            calls = [asyncio.ensure_future(client.exchange(client.proposal())) for _ in range(20)]
+            for _ in range(number * 7):
+                await asyncio.sleep(0)
+        await living.coordinator.close()
+        for call in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(call, (list, Exception))
+        decided(address)
+    async with life(address) as last:
+        await until(lambda: not last.driver.state.open)
+        position = last.driver.position
+    driver = recovered(address, last.rules)
+    assert driver.position >= position
+    assert len(decided(address)) == sum(driver.announcements.counts.values()) == len(driver.state.closed)
 
 
 # Other settings
 
 
-def test_other_seats_and_another_prime_go_on_with_what_is_open(address: str) -> None:
-    async def scenario() -> None:
-        async with life(address, {"prime": Chair, "lite": hang, "codemind": hang}) as one:
-            client = await one.client()
-            sealed = client.proposal("aaaaaaaa", risk_level="high")
-            call = asyncio.ensure_future(client.exchange(sealed))
-            await until(lambda: one.driver.state.open and one.driver.state.open["aaaaaaaa"].ballots)
-        await asyncio.gather(call, return_exceptions=True)
-        minds = {"chair": Chair, "second": agree}
-        async with life(address, minds, prime="chair") as two:
-            client = await two.client()
-            answer = await told(client, sealed)
-            assert answer.decision.outcome == "approved"
-            assert {ballot.seat for ballot in answer.decision.ballots} == {"prime", "chair", "second"}
-            assert answer.decision.ruling.seat == "chair"
-        assert whole(recovered(address, two.rules)) == whole(two.driver)
-
-    run(scenario())
+@in_loop
+async def test_other_seats_and_another_prime_go_on_with_what_is_open(address: str) -> None:
+    async with life(address, {"prime": Chair, "lite": hang, "codemind": hang}) as one:
+        client = await one.client()
+        sealed = client.proposal("aaaaaaaa", risk_level="high")
+        call = asyncio.ensure_future(client.exchange(sealed))
+        await until(lambda: one.driver.state.open and one.driver.state.open["aaaaaaaa"].ballots)
+    await asyncio.gather(call, return_exceptions=True)
+    minds = {"chair": Chair, "second": agree}
+    async with life(address, minds, prime="chair") as two:
+        client = await two.client()
+        answer = await told(client, sealed)
+        assert answer.decision.outcome == "approved"
+        assert {ballot.seat for ballot in answer.decision.ballots} == {"prime", "chair", "second"}
+        assert answer.decision.ruling.seat == "chair"
+    assert whole(recovered(address, two.rules)) == whole(two.driver)
 
 
-def test_less_room_than_was_taken_is_no_reason_to_give_seats_up(
+@in_loop
+async def test_less_room_than_was_taken_is_no_reason_to_give_seats_up(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: letters counted by the new limit lose every seat that is told of what is open, over and over."""
     monkeypatch.setattr("council.agents.messaging.mailbox.BATCH_ITEMS_MAX", 5)
     lost = {"prime": hang, "lite": hang, "codemind": hang}
-
-    async def scenario() -> None:
-        async with life(address, lost) as one:
-            client = await one.client()
-            calls = [asyncio.ensure_future(client.exchange(client.proposal())) for _ in range(60)]
-            await until(lambda: len(one.driver.state.open) == 60)
-        await asyncio.gather(*calls, return_exceptions=True)
-        async with life(address, lost, open_max=1) as two:
-            await asyncio.sleep(0.05)
-            boot = two.driver.boot("lite")
-            two.coordinator._seats._lose("lite", "it was lost")
-            await until(lambda: two.driver.boot("lite") > boot and two.driver.state.seats["lite"].active)
-            await asyncio.sleep(0.3)
-            assert two.driver.boot("lite") == boot + 1, "lost again, for what it was told of anew"
-
-    run(scenario())
+    async with life(address, lost) as one:
+        client = await one.client()
+        calls = [asyncio.ensure_future(client.exchange(client.proposal())) for _ in range(60)]
+        await until(lambda: len(one.driver.state.open) == 60)
+    await asyncio.gather(*calls, return_exceptions=True)
+    async with life(address, lost, open_max=1) as two:
+        await asyncio.sleep(0.05)
+        boot = two.driver.boot("lite")
+        two.coordinator._seats._lose("lite", "it was lost")
+        await until(lambda: two.driver.boot("lite") > boot and two.driver.state.seats["lite"].active)
+        await asyncio.sleep(0.3)
+        assert two.driver.boot("lite") == boot + 1, "lost again, for what it was told of anew"
 
 
 # Trouble
@@ -416,193 +398,177 @@ async def stalled(living: Life) -> Any:
     return locked(living.address)
 
 
-def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> None:
+@in_loop
+async def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> None:
     """Of what is not kept nobody hears what became of it (rules 4.7). Mutations: whoever asks how the council is
     waits until it is well, or hears nothing of it; what is told counts what is not on disk.
     """
-
-    async def scenario() -> None:
-        minds = dict.fromkeys(("prime", "lite", "codemind"), wary)
-        async with life(address, minds, timeout_s=0.2) as living:
-            client = await living.client()
-            await told(client, client.proposal("aaaaaaaa"))
-            standing = await told(client, client.proposal("eeeeeeee", time_budget_s=0.05, summary="wary"))
-            assert standing.decision.standing == "escalated"
-            other = await stalled(living)
-            call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
-            lost = asyncio.ensure_future(
-                client.exchange(client.proposal("dddddddd", summary="wary", time_budget_s=0.05))
-            )
-            await until(lambda: living.driver.state.with_human == 2)
-            await until(lambda: "bbbbbbbb" in living.driver.state.closed)
-            await until(lambda: living.journal.trouble is not None)
-            status = await living.coordinator.status()
-            assert "somebody else holds it" in status["journal_trouble"]
-            assert (
-                status["journal_lag"] == living.driver.position - living.coordinator._commit.kept_position > 0
-            )
-            assert (status["decided"], status["untold"]) == ({"approved": 1}, 2)
-            assert (status["open_count"], status["with_human"]) == (0, 1)
-            assert [each["proposal_id"] for each in status["waiting"]] == ["eeeeeeee"]
-            assert "bbbbbbbb" not in str(status)
-            assert "dddddddd" not in str(status)
-            waiting = await living.coordinator.escalations()
-            assert [each.proposal_id for each in waiting] == ["eeeeeeee"]
-            await living.coordinator.join("two", "proposer", key_of("two"))
-            for proposal_id, kept in (("aaaaaaaa", "approved"), ("eeeeeeee", None)):
-                found = await living.coordinator.decision(proposal_id)
-                assert found.outcome == kept
-            for asked in (
-                living.coordinator.decision("bbbbbbbb"),
-                living.coordinator.decision("dddddddd"),
-                client.exchange(client.proposal("cccccccc")),
-            ):
-                with pytest.raises(StoreLocked):
-                    await asked
-            assert not call.done()
-            unlocked(other)
-            answers: dict[str, Any] = {}
-            for asking in asyncio.as_completed((call, lost)):
-                answers |= {each.decision.proposal_id: each.decision for each in await asking}
-                if {
-                    "bbbbbbbb",
-                    "dddddddd",
-                } <= answers.keys():  # one may bring both, and the other has none then
-                    break
-            call.cancel()
-            lost.cancel()
-            assert answers["bbbbbbbb"].outcome == "approved"
-            status = await living.coordinator.status()
-            assert (status["journal_trouble"], status["untold"], status["journal_lag"]) == (None, 0, 0)
-            assert (status["decided"], status["with_human"]) == ({"approved": 2}, 2)
-        assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
-
-    run(scenario())
-
-
-def test_who_asked_before_nothing_could_be_kept_hears_why_too(address: str) -> None:
-    """Mutation: whoever asked while it was well, of something that is not kept yet, waits until it is well again."""
-
-    async def scenario() -> None:
-        async with life(address, timeout_s=0.2) as living:
-            client = await living.client()
-            await told(client, client.proposal("aaaaaaaa"))
-            other = await stalled(living)
-            store, all_asked = living.journal._store, threading.Event()
-            append_rows = store.append_rows
-
-            def then(*rows: Any) -> Any:
-                assert all_asked.wait(HANG_S)
-                return append_rows(*rows)
-
-            store.append_rows = then  # type: ignore[method-assign]
-            call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
-            await until(lambda: living.driver.awaits_saving or living.coordinator._commit.writing)
-            asked = [
-                asyncio.ensure_future(living.coordinator.status()),
-                asyncio.ensure_future(living.coordinator.decision("bbbbbbbb")),
-            ]
-            await until(lambda: "bbbbbbbb" in living.driver.state.closed)
-            assert living.journal.trouble is None
-            all_asked.set()
-            status = await asked[0]
-            assert "somebody else holds it" in status["journal_trouble"]
-            assert (status["decided"], status["untold"]) == ({"approved": 1}, 1)
+    minds = dict.fromkeys(("prime", "lite", "codemind"), wary)
+    async with life(address, minds, timeout_s=0.2) as living:
+        client = await living.client()
+        await told(client, client.proposal("aaaaaaaa"))
+        standing = await told(client, client.proposal("eeeeeeee", time_budget_s=0.05, summary="wary"))
+        assert standing.decision.standing == "escalated"
+        other = await stalled(living)
+        call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
+        lost = asyncio.ensure_future(
+            client.exchange(client.proposal("dddddddd", summary="wary", time_budget_s=0.05))
+        )
+        await until(lambda: living.driver.state.with_human == 2)
+        await until(lambda: "bbbbbbbb" in living.driver.state.closed)
+        await until(lambda: living.journal.trouble is not None)
+        status = await living.coordinator.status()
+        assert "somebody else holds it" in status["journal_trouble"]
+        assert status["journal_lag"] == living.driver.position - living.coordinator._commit.kept_position > 0
+        assert (status["decided"], status["untold"]) == ({"approved": 1}, 2)
+        assert (status["open_count"], status["with_human"]) == (0, 1)
+        assert [each["proposal_id"] for each in status["waiting"]] == ["eeeeeeee"]
+        assert "bbbbbbbb" not in str(status)
+        assert "dddddddd" not in str(status)
+        waiting = await living.coordinator.escalations()
+        assert [each.proposal_id for each in waiting] == ["eeeeeeee"]
+        await living.coordinator.join("two", "proposer", key_of("two"))
+        for proposal_id, kept in (("aaaaaaaa", "approved"), ("eeeeeeee", None)):
+            found = await living.coordinator.decision(proposal_id)
+            assert found.outcome == kept
+        for asked in (
+            living.coordinator.decision("bbbbbbbb"),
+            living.coordinator.decision("dddddddd"),
+            client.exchange(client.proposal("cccccccc")),
+        ):
             with pytest.raises(StoreLocked):
-                await asked[1]
-            unlocked(other)
-            (answer,) = await call
-            assert answer.decision.outcome == "approved"
+                await asked
+        assert not call.done()
+        unlocked(other)
+        answers: dict[str, Any] = {}
+        for asking in asyncio.as_completed((call, lost)):
+            answers |= {each.decision.proposal_id: each.decision for each in await asking}
+            if {
+                "bbbbbbbb",
+                "dddddddd",
+            } <= answers.keys():  # one may bring both, and the other has none then
+                break
+        call.cancel()
+        lost.cancel()
+        assert answers["bbbbbbbb"].outcome == "approved"
+        status = await living.coordinator.status()
+        assert (status["journal_trouble"], status["untold"], status["journal_lag"]) == (None, 0, 0)
+        assert (status["decided"], status["with_human"]) == ({"approved": 2}, 2)
+    assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
 
-    run(scenario())
+
+@in_loop
+async def test_who_asked_before_nothing_could_be_kept_hears_why_too(address: str) -> None:
+    """Mutation: whoever asked while it was well, of something that is not kept yet, waits until it is well again."""
+    async with life(address, timeout_s=0.2) as living:
+        client = await living.client()
+        await told(client, client.proposal("aaaaaaaa"))
+        other = await stalled(living)
+        store, all_asked = living.journal._store, threading.Event()
+        append_rows = store.append_rows
+
+        def then(*rows: Any) -> Any:
+            assert all_asked.wait(HANG_S)
+            return append_rows(*rows)
+
+        store.append_rows = then  # type: ignore[method-assign]
+        call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
+        await until(lambda: living.driver.awaits_saving or living.coordinator._commit.writing)
+        asked = [
+            asyncio.ensure_future(living.coordinator.status()),
+            asyncio.ensure_future(living.coordinator.decision("bbbbbbbb")),
+        ]
+        await until(lambda: "bbbbbbbb" in living.driver.state.closed)
+        assert living.journal.trouble is None
+        all_asked.set()
+        status = await asked[0]
+        assert "somebody else holds it" in status["journal_trouble"]
+        assert (status["decided"], status["untold"]) == ({"approved": 1}, 1)
+        with pytest.raises(StoreLocked):
+            await asked[1]
+        unlocked(other)
+        (answer,) = await call
+        assert answer.decision.outcome == "approved"
 
 
-def test_who_waits_when_nothing_can_be_kept_hears_why_within_the_time_that_it_gave(address: str) -> None:
+@in_loop
+async def test_who_waits_when_nothing_can_be_kept_hears_why_within_the_time_that_it_gave(
+    address: str,
+) -> None:
     """Mutations: it hears nothing, or for any other reason; whoever has time left, or a human's answer to wait for,
     is told that it failed; what was refused meanwhile takes along what was not.
     """
-
-    async def scenario() -> None:
-        minds = dict.fromkeys(("prime", "lite", "codemind"), wary)
-        async with life(address, minds, timeout_s=0.1) as living:
-            session = Session(Line(living.coordinator), "client", "proposer", key_of("client"), 2 * HANG_S)  # type: ignore[arg-type]
-            await session.open()
-            wire = Wire(living, living.coordinator, session)  # type: ignore[arg-type]
-            human = asyncio.ensure_future(
-                session.propose(
-                    wire.draft("eeeeeeee", time_budget_s=0.05, summary="wary"), wait_for_human=True
-                )
-            )
-            await until(lambda: living.driver.state.with_human)
-            other = await stalled(living)
-            draft = wire.draft("aaaaaaaa", time_budget_s=1.0)
-            long = asyncio.ensure_future(session.propose(wire.draft("bbbbbbbb", time_budget_s=60.0)))
-            with pytest.raises(
-                StoreLocked, match="aaaaaaaa may still be decided: propose the same draft again"
-            ) as heard:
-                await session.propose(draft)
-            assert heard.value.facts["proposal_id"] == "aaaaaaaa"
-            with pytest.raises(StoreLocked) as refused:
-                await session.propose(wire.draft("cccccccc"))
-            assert "may still" not in refused.value.message
-            unlocked(other)
-            assert (await long).outcome == "approved"
-            assert (await session.propose(draft)).outcome == "approved"
-            assert not human.done()
-            human.cancel()
-            await session.close()
-        assert sorted(decided(address)) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
-
-    run(scenario())
+    minds = dict.fromkeys(("prime", "lite", "codemind"), wary)
+    async with life(address, minds, timeout_s=0.1) as living:
+        session = Session(Line(living.coordinator), "client", "proposer", key_of("client"), 2 * HANG_S)  # type: ignore[arg-type]
+        await session.open()
+        wire = Wire(living, living.coordinator, session)  # type: ignore[arg-type]
+        human = asyncio.ensure_future(
+            session.propose(wire.draft("eeeeeeee", time_budget_s=0.05, summary="wary"), wait_for_human=True)
+        )
+        await until(lambda: living.driver.state.with_human)
+        other = await stalled(living)
+        draft = wire.draft("aaaaaaaa", time_budget_s=1.0)
+        long = asyncio.ensure_future(session.propose(wire.draft("bbbbbbbb", time_budget_s=60.0)))
+        with pytest.raises(
+            StoreLocked, match="aaaaaaaa may still be decided: propose the same draft again"
+        ) as heard:
+            await session.propose(draft)
+        assert heard.value.facts["proposal_id"] == "aaaaaaaa"
+        with pytest.raises(StoreLocked) as refused:
+            await session.propose(wire.draft("cccccccc"))
+        assert "may still" not in refused.value.message
+        unlocked(other)
+        assert (await long).outcome == "approved"
+        assert (await session.propose(draft)).outcome == "approved"
+        assert not human.done()
+        human.cancel()
+        await session.close()
+    assert sorted(decided(address)) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
 
 
-def test_what_is_counted_beside_outcomes_outlives_a_coordinator(address: str) -> None:
+@in_loop
+async def test_what_is_counted_beside_outcomes_outlives_a_coordinator(address: str) -> None:
     """Mutation: a restart, by records or by a snapshot, begins the counts anew."""
-
-    async def scenario() -> None:
-        hand = Time()
-        minds = {"prime": Chair, "lite": agree, "codemind": hang}
-        async with life(address, minds, clock=hand.clock) as one:
-            client = await one.client()
-            await told(client, client.proposal("aaaaaaaa"))
-            waits = asyncio.ensure_future(told(client, client.proposal("bbbbbbbb", wait_for="all")))
-            await until(lambda: any(len(p.ballots) == 2 for p in one.driver.state.open.values()))
-            hand.up_s = 60.5
-            one.coordinator._wake()
-            await waits
-            found = await one.coordinator.status()
-            assert found["ways"] == {"early": 1, "tie_broken": 0, "degraded": 1}
-            assert found["journal_write_s"] > 0
-        async with life(address) as two:
-            assert (await two.coordinator.status())["ways"] == found["ways"]
-            assert two.driver.announcements.ways == one.driver.announcements.ways
-
-    run(scenario())
+    hand = Time()
+    minds = {"prime": Chair, "lite": agree, "codemind": hang}
+    async with life(address, minds, clock=hand.clock) as one:
+        client = await one.client()
+        await told(client, client.proposal("aaaaaaaa"))
+        waits = asyncio.ensure_future(told(client, client.proposal("bbbbbbbb", wait_for="all")))
+        await until(lambda: any(len(p.ballots) == 2 for p in one.driver.state.open.values()))
+        hand.up_s = 60.5
+        one.coordinator._wake()
+        await waits
+        found = await one.coordinator.status()
+        assert found["ways"] == {"early": 1, "tie_broken": 0, "degraded": 1}
+        assert found["journal_write_s"] > 0
+    async with life(address) as two:
+        assert (await two.coordinator.status())["ways"] == found["ways"]
+        assert two.driver.announcements.ways == one.driver.announcements.ways
 
 
-def test_a_quiet_council_signs_what_came_last(
+@in_loop
+async def test_a_quiet_council_signs_what_came_last(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: a checkpoint is looked for only when something is kept, and the last decisions stand in none."""
     file = tmp_path / "a.checkpoint"
-
-    async def scenario() -> None:
-        async with life(address, checkpoint=file) as living:
-            client = await living.client()
-            await told(client, client.proposal("aaaaaaaa"))
-            await until(lambda: not living.driver.awaits_saving and not living.coordinator._commit.writing)
-            assert not file.exists()
-            monkeypatch.setattr("council.journal.checkpoint.CHECKPOINT_S", 0.0)
-            content = {"beat": 10_000, "busy_with": None, "uptime_s": 1.0}
-            seat = Client(living, "lite", "", "voter")  # type: ignore[arg-type]
-            boot = living.driver.boot("lite")
-            await living.coordinator.hear(seat.sealed("HEARTBEAT", content, parent_id=f"{boot:08x}"))
-            await until(file.exists)
-
-    run(scenario())
+    async with life(address, checkpoint=file) as living:
+        client = await living.client()
+        await told(client, client.proposal("aaaaaaaa"))
+        await until(lambda: not living.driver.awaits_saving and not living.coordinator._commit.writing)
+        assert not file.exists()
+        monkeypatch.setattr("council.journal.checkpoint.CHECKPOINT_S", 0.0)
+        content = {"beat": 10_000, "busy_with": None, "uptime_s": 1.0}
+        seat = Client(living, "lite", "", "voter")  # type: ignore[arg-type]
+        boot = living.driver.boot("lite")
+        await living.coordinator.hear(seat.sealed("HEARTBEAT", content, parent_id=f"{boot:08x}"))
+        await until(file.exists)
 
 
-def test_a_long_life_of_many_short_ones_is_one(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_a_long_life_of_many_short_ones_is_one(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots at small distances, closings at any moment, seats that die: live, recovered and journaled agree."""
     monkeypatch.setattr("council.journal.snapshots.SNAPSHOT_RECORDS", 7)
     chance = random.Random(4)
@@ -612,25 +578,22 @@ def test_a_long_life_of_many_short_ones_is_one(address: str, monkeypatch: pytest
             [Opinion.yes("so be it"), Opinion.no("never", risk="high"), Opinion.abstain("who knows")]
         )
 
-    async def scenario() -> None:
-        for _ in range(12):
-            async with life(address, {"prime": Chair, "lite": unsure, "codemind": unsure}) as living:
-                client = await living.client()
-                calls = [
-                    asyncio.ensure_future(client.exchange(client.proposal(time_budget_s=0.2)))
-                    for _ in range(chance.randint(1, 12))
-                ]
-                await asyncio.sleep(chance.choice([0.0, 0.005, 0.05]))
-                if chance.random() < 0.3:
-                    living.coordinator._seats._lose("lite", "it was lost")
-                await asyncio.sleep(chance.choice([0.0, 0.02]))
-            await asyncio.gather(*calls, return_exceptions=True)
-            # A council that is closed tells nobody of the last it did; its journal has it.
-            live = whole(living.driver) | {"feed": living.driver.announcements.announced}
-            assert whole(recovered(address, living.rules)) == live
-        decided(address)
-
-    run(scenario())
+    for _ in range(12):
+        async with life(address, {"prime": Chair, "lite": unsure, "codemind": unsure}) as living:
+            client = await living.client()
+            calls = [
+                asyncio.ensure_future(client.exchange(client.proposal(time_budget_s=0.2)))
+                for _ in range(chance.randint(1, 12))
+            ]
+            await asyncio.sleep(chance.choice([0.0, 0.005, 0.05]))
+            if chance.random() < 0.3:
+                living.coordinator._seats._lose("lite", "it was lost")
+            await asyncio.sleep(chance.choice([0.0, 0.02]))
+        await asyncio.gather(*calls, return_exceptions=True)
+        # A council that is closed tells nobody of the last it did; its journal has it.
+        live = whole(living.driver) | {"feed": living.driver.announcements.announced}
+        assert whole(recovered(address, living.rules)) == live
+    decided(address)
 
 
 def test_a_council_that_was_closed_starts_without_a_replay(

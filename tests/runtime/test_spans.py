@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,9 +11,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from structlog.testing import capture_logs
 
 from council.agents.messaging.span_recorder import Spans
+from council.journal.memory import MemoryJournal
 from council.protocol.metadata import Metadata
 from council.runtime import announcements
-from council.runtime.driver import Driver
+from council.runtime.coordinator import View
 from council.telemetry.decision_spans import DecisionSpans
 from tests.runtime.harness import COUNCIL_ID, Hand
 
@@ -31,8 +31,8 @@ class Traced:
             "main", self, Spans(provider.get_tracer("council"), COUNCIL_ID, provider.sampler)
         )
 
-    def read(self, look: Callable[[Driver, Any, tuple[float, float], int], None]) -> None:
-        look(self.hand.driver, None, self.hand.now, self.hand.driver.position)
+    def view(self) -> View:
+        return View(self.hand.driver, MemoryJournal(), self.hand.now, self.hand.driver.position)
 
     def propose(self, span: int, *, save: bool = True) -> str:
         """A proposal that was sent in that span, in the trace of the same number."""

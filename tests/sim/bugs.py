@@ -237,7 +237,7 @@ BUGS = (
     ),
     Bug(
         "a piece is taken for an act",
-        "runtime.event_reader:is_piece",
+        "runtime.streams:is_piece",
         'content.kind == "stream"',
         "False",
     ),
@@ -342,7 +342,7 @@ SHELL_BUGS = (
     Bug("three halts are as good as none", "core.ballots:observed", "run >= INTERRUPTS_MAX", "run > 99"),
     Bug(
         "a session is not owed",
-        "runtime.senders:Watchers.waits",
+        "runtime.announcements:Watchers.waits",
         "session in self._proposals",
         "False",
     ),

@@ -294,7 +294,7 @@ class Coordinators(Telling, Mortality):
     def _receive(self, driver: Driver, said: Said, now: tuple[float, float], session: str | None) -> None:
         """What speaks of a decision that is on disk alone is heard once that is taken back, as shells do."""
         for _ in range(3):  # an envelope names two proposals at most
-            if (away := driver.receive(said.sealed, now, session)) is None:
+            if (away := driver.receive(driver.open(said.sealed), now, session)) is None:
                 return
             self._take_back(driver, away)
         compare.hold("1.12", False, "a decision is still away once it is taken back")
@@ -318,7 +318,9 @@ class Coordinators(Telling, Mortality):
             return
         self.tell("coordinator {}, which was replaced, gets {}", life.number, label)
         self.oracle.reached.add("misled")
-        life.driver.receive(said.sealed, self._now(life), session)  # what is away, its successor may have cut
+        life.driver.receive(
+            life.driver.open(said.sealed), self._now(life), session
+        )  # what is away, its successor may have cut
         if session is not None:
             self._owe(life, said)
         self._settle(life)

@@ -42,8 +42,8 @@ DURABLE_BUGS = (
     Bug(
         "what somebody asks for may linger",
         "runtime.commit:Commit.writes",
-        "work.hurries or self._wanted > self.kept_position",
-        "work.hurries",
+        "driver.hurries or self._wanted > self.kept_position",
+        "driver.hurries",
     ),
     Bug(
         "two writes run at a time",
@@ -96,7 +96,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a proposal stands as it did though it does not",
-        "runtime.durable_state:DurableState.decision",
+        "runtime.driver:DurableState.decision",
         "if before != after:",
         "if False:",
     ),
@@ -119,10 +119,10 @@ DURABLE_BUGS = (
         "self.wake(now)",
         "pass",
     ),
-    Bug("what changed nothing has an id", "runtime.driver:Driver.receive", "self._position > before", "True"),
+    Bug("what changed nothing has an id", "runtime.driver:Driver._accept", "self._position > before", "True"),
     Bug(
         "a heartbeat's id is nobody's",
-        "runtime.driver:Driver.receive",
+        "runtime.driver:Driver._accept",
         "if self._position > before:",
         "if self._position > before and not isinstance(event, ev.SeatBeat):",
     ),
@@ -231,7 +231,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a duplicate is not looked for on disk",
-        "runtime.driver:Driver.receive",
+        "runtime.driver:Driver._accept",
         "if (away := self._first_away(event)) is not None:",
         "if not isinstance(event, ev.ProposalSubmitted) and (away := self._first_away(event)) is not None:",
     ),
