@@ -133,7 +133,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """An observer's verdict on a stream. If ``interrupt`` is true, the observed seat is halted and told ``reason``.
+    """An observer's verdict on a stream. If ``interrupt`` is true, the observed seat is halted and gets ``reason``.
 
     Three interrupts in a row on one seat's work send the proposal to Prime (rules 1.8).
     """
@@ -189,10 +189,10 @@ class Cost:
 class BudgetClient(Protocol):
     """The budget that a seat gives to its mind. Call both methods on the seat's event loop."""
 
-    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
+    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **facts: Any) -> str:
         """Reserves the cost of a call, ``worst`` at most. Returns the call's id once the council has granted it.
 
-        ``task`` is "ballot", "ruling" or another word for the purpose of the call. ``told`` is recorded with it:
+        ``task`` is "ballot", "ruling" or another word for the purpose of the call. ``facts`` are recorded with it:
         ``prompt`` is the hash of the prompt's sources; ``overruns`` says how the prompt was shortened, as mappings
         with the keys packet, field, limit, before, after, how (rules 2.4). Raises CallDenied if the cost exceeds what
         is left, or if the proposal is not open any more.
@@ -211,7 +211,7 @@ class BudgetClient(Protocol):
 class SpendingMind(Protocol):
     """A mind that calls models. It gets its budget client before its first case."""
 
-    def set_budget(self, purse: BudgetClient) -> None: ...
+    def set_budget(self, budget: BudgetClient) -> None: ...
 
 
 class PlanStream(Protocol):
@@ -234,7 +234,7 @@ class PlanStream(Protocol):
 class SpeakingMind(Protocol):
     """A mind that speaks while it thinks. It gets its plan stream before its first case."""
 
-    def set_plan_stream(self, voice: PlanStream) -> None: ...
+    def set_plan_stream(self, stream: PlanStream) -> None: ...
 
 
 class _FunctionMind:
@@ -265,7 +265,7 @@ def as_mind(thing: Any, *, seat: str) -> Mind:
     if callable(thing):
         return _FunctionMind(thing)
     raise MindError(
-        f"seat {seat}: {thing!r} is no mind: expected an object with review(case), or a function of one case",
+        f"seat {seat}: {thing!r} is not a mind: expected an object with review(case), or a function of one case",
         seat=seat,
         mind=repr(thing),
     )

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from council.agents.llm import accept, stages
-from council.agents.llm.accept import Taking, Unusable, checked
+from council.agents.llm.accept import Reader, Unusable, checked
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import calls_for
 from council.agents.llm.stages import StepPublisher, Verification, stages_for
-from council.agents.messaging import span_names, spans
+from council.agents.messaging import spans
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import (
     BudgetClient,
@@ -28,13 +28,13 @@ from council.agents.mind import (
     PlanStream,
     Ruling,
     ShownBallot,
-    SpendingMind,
     Stream,
 )
-from council.agents.prompting.prompt import Execution, Halt, Prompt, Prompter
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.prompt import Execution, Halt, Prompt
 from council.agents.seat.plan_stream import HALTS_MAX
 from council.protocol.answer.mangle import Schema
-from council.protocol.errors import CallDenied, MindError, ModelError, TokenBudgetError
+from council.protocol.errors import CallDenied, ModelError, TokenBudgetError
 
 log = get_logger("council.model")
 
@@ -73,18 +73,16 @@ class ModelMind:
     It spends from the budget that its seat gives it, and makes no call without one. It publishes its plan through its
     seat's plan stream, but never a ballot (rules 1.14). ``stages`` is the number of calls for a vote: "one", "two",
     or "auto" for as many as the case needs. ``predicates`` are those that its updates may use; by default the
-    built-in ones. It pickles as its configuration; clients are made where it works. ``pause`` waits between attempts,
-    like asyncio.sleep.
+    built-in ones. It pickles as its configuration; clients are made where it works.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
-        prompter: Prompter,
+        prompter: PromptBuilder,
         *,
         stages: stages.Setting = "auto",
         predicates: Schema | None = None,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.endpoint = endpoint
         self.prompter = prompter
@@ -92,25 +90,23 @@ class ModelMind:
         self.predicates = predicates
         self._opinion = partial(accept.opinion, predicates=predicates)
         self._ruling = partial(accept.ruling, predicates=predicates)
-        self._pause = pause
-        self._calls = calls_for(endpoint, pause)
-        self._purse: BudgetClient | None = None
-        self._voice: PlanStream | None = None
+        self._calls = calls_for(endpoint)
+        self._budget: BudgetClient | None = None
+        self._stream: PlanStream | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(ModelMind, stages=self.stages, predicates=self.predicates, pause=self._pause)
+        made = partial(ModelMind, stages=self.stages, predicates=self.predicates)
         return made, (self.endpoint, self.prompter)
 
     def __repr__(self) -> str:
         return f"ModelMind({self.endpoint})"
 
-    def set_budget(self, purse: BudgetClient) -> None:
-        self._purse = purse
-        if isinstance(self.prompter, SpendingMind):  # its shortening steps may call models too
-            self.prompter.set_budget(purse)
+    def set_budget(self, budget: BudgetClient) -> None:
+        self._budget = budget
+        self.prompter.set_budget(budget)  # its shortening steps may call models too
 
-    def set_plan_stream(self, voice: PlanStream) -> None:
-        self._voice = voice
+    def set_plan_stream(self, stream: PlanStream) -> None:
+        self._stream = stream
 
     async def review(self, case: Case) -> Opinion:
         """The model's ballot. Raises ModelError, CallDenied or TokenBudgetError; the ballot is then lost."""
@@ -172,7 +168,7 @@ class ModelMind:
     ) -> Opinion:
         """The result of the review. Raises _Halted after the review is cancelled and its calls are settled."""
         task = asyncio.ensure_future(review)
-        halt = None if self._voice is None else self._voice.interrupted(case.proposal_id)
+        halt = None if self._stream is None else self._stream.interrupted(case.proposal_id)
         waits: set[asyncio.Future[Any]] = {task} if halt is None else {task, halt}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -213,23 +209,23 @@ class ModelMind:
         prompt = self.prompter.plan(planning, marked=self._marked, halt=halt)
         try:
             async with asyncio.timeout_at(until_s):
-                with spans.stage(span_names.PLAN, case.proposal_id):
+                with spans.stage(spans.PLAN, case.proposal_id):
                     return await self._ask(case, prompt, stages.plan, work, says=True)
         except TimeoutError:
             raise self.endpoint.error(f"it gave none within {until_s - now_s:.3g} s") from None
         finally:
             work.plan_s = max(work.plan_s, clock() - now_s)
-            if self._voice is not None:
-                self._voice.end(case.proposal_id, "plan")
+            if self._stream is not None:
+                self._stream.end(case.proposal_id, "plan")
 
     # Asking
 
     async def _answered(
-        self, case: Case, prompt: Awaitable[Prompt], taken: Taking[T], *, asks_again: bool = True
+        self, case: Case, prompt: Awaitable[Prompt], reader: Reader[T], *, asks_again: bool = True
     ) -> T:
         """What is read from the answer to this one prompt."""
         return await self._within(
-            case, lambda work: self._ask(case, prompt, taken, work, asks_again=asks_again)
+            case, lambda work: self._ask(case, prompt, reader, work, asks_again=asks_again)
         )
 
     async def _within(self, case: Case, done: Callable[[_Attempt], Awaitable[T]]) -> T:
@@ -248,7 +244,7 @@ class ModelMind:
         self,
         case: Case,
         prompted: Prompt | Awaitable[Prompt],
-        taken: Taking[T],
+        reader: Reader[T],
         work: _Attempt,
         *,
         says: bool = False,
@@ -257,27 +253,22 @@ class ModelMind:
         """What is read from the answer. If ``says`` is set, the answer is published as it arrives."""
         prompt, first = self._logged(prompted if isinstance(prompted, Prompt) else await prompted), ""
         shown = prompt.messages  # written by others; when it is asked again it may correct its own answer
-        if self._purse is None:
-            raise MindError(
-                f"{self.endpoint}: it has no purse to pay from: hand it one with set_budget, as a seat does",
-                mind=repr(self),
-            )
         while True:
-            telling = (
+            publisher = (
                 StepPublisher(prompt.nonce, lambda text: self._publish(case, work, text)) if says else None
             )
-            hear = None if telling is None else telling.add
-            answer = await self._calls.answer(prompt, self._purse, work.until_s, work.troubles, hear)
+            on_piece = None if publisher is None else publisher.add
+            answer = await self._calls.answer(prompt, self._budget, work.until_s, work.troubles, on_piece)
             try:
-                found = checked(case, replace(prompt, messages=shown), answer, taken)
+                found = checked(case, replace(prompt, messages=shown), answer, reader)
             except Unusable as unusable:
                 problem, final = str(unusable), unusable.final
             else:
-                if telling is not None:
-                    telling.rest(str(found))
+                if publisher is not None:
+                    publisher.rest(str(found))
                 return found
-            if telling is not None:
-                telling.add(None)
+            if publisher is not None:
+                publisher.add(None)
             work.troubles.append(problem)
             if final or first or not asks_again:
                 asked = "" if not first else f"; asked again, as before {first}"
@@ -292,8 +283,8 @@ class ModelMind:
 
     def _publish(self, case: Case, work: _Attempt, text: str) -> None:
         work.said += text
-        if self._voice is not None:
-            self._voice.publish(case.proposal_id, "plan", text)
+        if self._stream is not None:
+            self._stream.publish(case.proposal_id, "plan", text)
 
     def _logged(self, prompt: Prompt) -> Prompt:
         """Logs how the prompt was made to fit (rules 2.4), and returns it."""

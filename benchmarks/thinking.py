@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -259,7 +260,9 @@ class Writings:
     def new(self, tokens: int) -> str:
         number = next(self._number)
         text = "\n".join(f"{line} {number}" for line in self._lines)
-        return self._count.cut(text[: tokens * CHARS_A_TOKEN], tokens)
+        text = text[: tokens * CHARS_A_TOKEN]
+        ends = range(len(text) + 1)
+        return text[: bisect_right(ends, tokens, key=lambda end: self._count(text[:end])) - 1]
 
 
 def assembly_rows(proposals: tuple[Planted, ...], turns: int) -> list[Row]:

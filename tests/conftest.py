@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
 # Helpers are imported as tests.<folder>.<module>, whatever directory pytest is started in.
@@ -33,8 +33,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes any example slow now and then; that is no fault of the code.
-settings.register_profile("council", deadline=None, max_examples=10)
-settings.register_profile("all", deadline=None, max_examples=100)  # in make test-all
+for _profile, _examples in (("council", 10), ("all", 100)):  # "all" in make test-all
+    settings.register_profile(
+        _profile, deadline=None, max_examples=_examples, suppress_health_check=[HealthCheck.too_slow]
+    )
 settings.load_profile("council")
 
 

@@ -13,7 +13,9 @@ from council import Council, Decision
 from council.agents import codemind
 from council.agents.codemind import CodeMind
 from council.agents.mind import Case, Opinion
+from council.agents.scan import linters
 from council.agents.scan.linters import Linted, lint
+from tests.patience import ROUND_S
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -47,9 +49,10 @@ def linted_once(cases: Iterable[Case]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codemind, "lint", collect)
+        patch.setattr(linters, "CPU_SECONDS_MAX", int(ROUND_S))  # of all cases at once, on any machine
         for case in cases:
             CodeMind().review(case)
-        found = lint(texts, broken, timeout_s=150.0)
+        found = lint(texts, broken, timeout_s=ROUND_S)
         assert found.faults == ()
         patch.setattr(codemind, "lint", look_up)
         yield

@@ -500,8 +500,8 @@ def test_a_path_becomes_a_mind(module: str) -> None:
         ("{m}:Broken", {}, ["building Broken without options failed", "no licence"]),
         ("{m}:Careful", {"limt": 1}, ["with options limt failed", "(limit=1)"]),
         ("{m}:bare", {"limit": 1}, ["not a class", "(limit)"]),
-        ("{m}:number", {}, ["is no mind"]),
-        ("{m}:Silent", {}, ["is no mind"]),
+        ("{m}:number", {}, ["is not a mind"]),
+        ("{m}:Silent", {}, ["is not a mind"]),
     ],
 )
 def test_what_is_wrong_with_a_path_is_told(
@@ -537,7 +537,7 @@ def test_loading_imports_and_runs_nothing(module: str, folder: Path) -> None:
 def test_a_class_that_is_no_mind_is_not_even_built(tmp_path: Path) -> None:
     """Building a class may do anything (``subprocess:Popen`` would run a command)."""
     mark = tmp_path / "ran"
-    with pytest.raises(MindError, match="Popen is no mind"):
+    with pytest.raises(MindError, match="Popen is not a mind"):
         import_mind("subprocess:Popen", {"args": ["touch", str(mark)]}, seat="lite")
     assert not mark.exists()
 

@@ -45,7 +45,7 @@ HARMLESS = """
 import asyncio, subprocess, sys
 def test_planted():
     asyncio.run(asyncio.sleep(0))
-    subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)"], timeout=30, check=True, stdout=-3)
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)"], check=True, stdout=-3)
 """
 
 

@@ -6,7 +6,6 @@ import inspect
 from typing import get_args, get_type_hints
 
 import msgspec
-import pytest
 
 import council.core.step  # noqa: F401 - it loads all handlers
 from council.core import effects as do
@@ -16,6 +15,7 @@ from council.kinds.row import Row
 from council.kinds.table import ANNOUNCED, BY_KIND, COUNTED, JOURNALED, MESSAGES
 from council.protocol.envelope import MessageType
 from council.runtime.outbox import TO_ONE
+from tests.cases import each
 
 SILENT = {*do.THINK, *TO_ONE, do.NoteIgnored, do.AnswerAgain}  # what no watcher hears of
 
@@ -35,21 +35,21 @@ def test_each_announcement_has_one_row() -> None:
 
 
 def test_each_message_is_read_by_one_row() -> None:
-    said = [row.said for row in BY_KIND.values() if row.said is not None]
+    said = [row.message for row in BY_KIND.values() if row.message is not None]
     assert len(said) == len(MESSAGES)
     assert {kind for kind, _ in MESSAGES} == set(get_args(MessageType))
 
 
-@pytest.mark.parametrize("kind", ev.HANDLERS)
+@each("kind", list(ev.HANDLERS))
 def test_a_handler_and_a_reader_are_of_the_events_of_their_row(kind: type[ev.Event]) -> None:
     """Mutation: name another's handler or reader."""
     handler = ev.HANDLERS[kind]
     assert get_type_hints(handler)[list(inspect.signature(handler).parameters)[1]] is kind
-    said = JOURNALED[kind].said
+    said = JOURNALED[kind].message
     assert said is None or get_type_hints(said.read)["return"] is kind
 
 
-@pytest.mark.parametrize("row", ANNOUNCED.values(), ids=lambda row: row.kind)
+@each("row", list(ANNOUNCED.values()))
 def test_what_is_counted_is_a_fact_of_the_announcement(row: Row) -> None:
     """Mutation: a label that no field has."""
     assert row.announced is not None

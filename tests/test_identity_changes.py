@@ -227,7 +227,7 @@ def test_a_creator_who_is_not_enrolled_is_refused_at_the_launch(launch: Any) -> 
     [
         ({"before": "0" * 64}, "propose it anew"),
         ({"emergency": "rollback"}, "never was one"),
-        ({"agreed": "00" * 8}, "no proposal that this council has decided"),
+        ({"agreed": "00" * 8}, "this council has decided no proposal"),
     ],
 )
 def test_what_does_not_hold_is_refused_with_the_reason(launch: Any, more: dict[str, Any], why: str) -> None:
@@ -287,9 +287,9 @@ def test_an_agreement_is_used_up_by_the_change_it_allowed(launch: Any) -> None:
     decision = ask(council, FIRST.content_hash(), SECOND, "a hole")
     changed(council, SECOND, emergency="patch", agreed=decision.proposal_id)
     changed(council, FIRST)  # withdrawn
-    assert "used up" in refused(council, SECOND, agreed=decision.proposal_id).message
+    assert "before the last change" in refused(council, SECOND, agreed=decision.proposal_id).message
     council = launch(FIRST)  # from a snapshot
-    assert "used up" in refused(council, SECOND, agreed=decision.proposal_id).message
+    assert "before the last change" in refused(council, SECOND, agreed=decision.proposal_id).message
     again = ask(council, FIRST.content_hash(), SECOND, "a hole")
     assert changed(council, SECOND, emergency="patch", agreed=again.proposal_id)["basis"] == "emergency"
 
@@ -344,9 +344,9 @@ def test_a_vote_on_something_else_is_no_agreement(launch: Any) -> None:
     council = launch(FIRST)
     decision = council.propose("Have a rest", timeout_s=HANG_S, wait_for="all")
     refusal = refused(council, SECOND, emergency="patch", agreed=decision.proposal_id)
-    assert "about something else" in refusal.message
+    assert "not about this change" in refusal.message
     asked = ask(council, FIRST.content_hash(), SECOND, "a hole")
-    assert "about something else" in refused(council, THIRD, agreed=asked.proposal_id).message
+    assert "not about this change" in refused(council, THIRD, agreed=asked.proposal_id).message
 
 
 def test_a_prime_that_votes_no_has_not_agreed(launch: Any) -> None:

@@ -399,10 +399,10 @@ def test_a_report_by_hand(council: Council) -> None:
     council.report(decision.proposal_id, stage="verify", ok=False)
     looped(council.aio.report(decision, stage="revert", ok=True))
     assert outcomes(council) == [("act", True, "rotated"), ("verify", False, ""), ("revert", True, "")]
-    with pytest.raises(Refused, match="it was told before, that it went well: the first report stands"):
+    with pytest.raises(Refused, match="it was reported as successful before: that stands"):
         council.report(decision, ok=True, text="rotated")
     rejected = council.propose("forbidden")
-    with pytest.raises(Refused, match="it is rejected, so that nothing may have run on it") as caught:
+    with pytest.raises(Refused, match="it is rejected, so no action may have run") as caught:
         council.report(rejected, ok=True)
     assert caught.value.code == "not_approved"
     assert council.decision(decision.proposal_id) == decision

@@ -24,7 +24,7 @@ from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from structlog.testing import capture_logs
 
 from council import Council, CouncilPool
-from council.agents.messaging import span_names as names
+from council.agents.messaging import spans as names
 from council.agents.messaging.span_recorder import Spans
 from council.agents.mind import Case, Observation, Opinion, PlanStream, Stream
 from council.config.settings import SeatConfig

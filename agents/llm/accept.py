@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from council.agents.llm.received import Answer
+from council.agents.llm.calls import Answer
 from council.agents.mind import Case, Opinion, Ruling, RulingWord
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer import find_json, read
@@ -20,7 +20,7 @@ from council.protocol.values import quoted
 
 T = TypeVar("T")
 # Reads a ballot, a ruling or another result from an answer to a prompt. Raises Unusable.
-Taking = Callable[[Case, Answer, Prompt], T]
+Reader = Callable[[Case, Answer, Prompt], T]
 
 # How many faults of an answer are reported. If the model corrects these, its next answer is checked again.
 PROBLEMS_MAX = 5
@@ -44,8 +44,8 @@ class Unusable(Exception):
         self.final = final
 
 
-def checked(case: Case, prompt: Prompt, answer: Answer, taken: Taking[T]) -> T:
-    """What ``taken`` reads from the answer, if the answer is complete and not an echo. Raises Unusable."""
+def checked(case: Case, prompt: Prompt, answer: Answer, reader: Reader[T]) -> T:
+    """What ``reader`` reads from the answer, if the answer is complete and not an echo. Raises Unusable."""
     answer = replace(answer, text=THOUGHTS.sub("", answer.text))
     if shows(prompt.canary, answer.text):
         raise Unusable("it repeats a mark that no answer holds: it may follow what it was shown", final=True)
@@ -63,7 +63,7 @@ def checked(case: Case, prompt: Prompt, answer: Answer, taken: Taking[T]) -> T:
         raise Unusable("it was cut off at max_output_tokens: answer more shortly")
     if (answer.finish or "").casefold() not in DONE:
         raise Unusable(f"the model stopped for {quoted(answer.finish)}, not because it was done")
-    return taken(case, answer, prompt)
+    return reader(case, answer, prompt)
 
 
 def shows(canary: str, text: str) -> bool:
@@ -134,8 +134,8 @@ def _weighed(case: Case, reading: read.Reading, key: str) -> read.Weighed:
     weighed = read.weigh(reading)
     if weighed is None or reading.ballot is None:
         own = [problem.replace("ballot", key) for problem in reading.warnings if problem.startswith("ballot")]
-        told = own or [f'it has no "{key}"', *reading.warnings]
-        raise Unusable(f"it holds no {key} that can be read ({'; '.join(told[:PROBLEMS_MAX])})")
+        problems = own or [f'it has no "{key}"', *reading.warnings]
+        raise Unusable(f"it holds no {key} that can be read ({'; '.join(problems[:PROBLEMS_MAX])})")
     if reading.ballot.proposal_id not in (None, case.proposal_id):
         raise Unusable(f"it is for another proposal, {quoted(reading.ballot.proposal_id)}")
     return weighed

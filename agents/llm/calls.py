@@ -12,17 +12,19 @@ import asyncio
 import contextlib
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from asyncio import sleep
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.llm import http
 from council.agents.llm.endpoint import Endpoint, chat
 from council.agents.llm.failures import TIMEOUT, TOO_LONG, Failed, broken, refused, unreached
-from council.agents.llm.received import CHARS_A_TOKEN_MAX, Answer, Received, endless, whole_answer
+from council.agents.messaging import spans
 from council.agents.messaging.logs import get_logger
-from council.agents.mind import BudgetClient, Cost
+from council.agents.mind import COST_MAX, BudgetClient, Cost
 from council.agents.prompting.prompt import Prompt
+from council.protocol.errors import MindError
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,9 +38,11 @@ ATTEMPTS_MAX = 6
 PAUSE_S = 0.5
 PAUSE_MAX_S = 8.0
 CLOCK_S = 0.001  # a timer may fire this much too early
+# A token is rarely more than a word. The longest are rows of blanks or dashes, about a dozen characters.
+CHARS_A_TOKEN_MAX = 64
 
 # Gets an answer piece by piece; None if the answer broke off, so that it begins again.
-Hear = Callable[[str | None], None]
+OnPiece = Callable[[str | None], None]
 
 # Words of a refusal that concerns the answer's format.
 _OF_A_FORM = ("response_format", "response format", "json_schema", "json schema", "json_object", "grammar")
@@ -47,6 +51,104 @@ _OF_A_FORM = ("response_format", "response format", "json_schema", "json schema"
 _OF_AN_ANSWER = ("does not match the expected", "failed to parse input")
 UNREAD_MAX = 2
 Form = Literal["json_schema", "json_object", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer. ``finish`` is why it stopped, as the server reports; None if it broke off."""
+
+    text: str
+    finish: str | None
+    refusal: str = ""
+
+
+class Received:
+    """Collects an answer. Servers differ, so nothing about a chunk is assumed."""
+
+    def __init__(self, chars_max: int) -> None:
+        self.parts: list[str] = []
+        self.refusals: list[str] = []
+        self.finish: str | None = None
+        self.usage: Any = None
+        self.chars = self.chunks = 0
+        self._chars_max = chars_max
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer is complete, though the server may not close the connection."""
+        return self.finish is not None and self.usage is not None
+
+    def add_chunk(self, chunk: Any) -> str:
+        """Stores a chunk, and returns the part of the answer's text in it."""
+        self.chunks += 1
+        before = len(self.parts)
+        usage = getattr(chunk, "usage", None)
+        self.usage = usage if usage is not None else self.usage
+        for choice in getattr(chunk, "choices", None) or ():
+            if getattr(choice, "index", 0) not in (0, None):
+                continue
+            delta = getattr(choice, "delta", None)
+            for kept, piece in ((self.parts, "content"), (self.refusals, "refusal")):
+                text = getattr(delta, piece, None)
+                if isinstance(text, str):
+                    kept.append(text)
+                    self.chars += len(text)
+            finish = getattr(choice, "finish_reason", None)
+            self.finish = finish if isinstance(finish, str) else self.finish
+        self._bound()
+        return "".join(self.parts[before:])
+
+    def add(self, text: str) -> None:
+        """Stores the answer's next piece."""
+        self.chunks += 1
+        self.parts.append(text)
+        self.chars += len(text)
+        self._bound()
+
+    def _bound(self) -> None:
+        if self.chars > self._chars_max:
+            raise http.TooMuch
+
+
+def whole_answer(endpoint: Endpoint, prompt: Prompt, received: Received) -> tuple[Answer, Cost | None]:
+    """The received answer and its cost. Raises Failed if there is none, or it is incomplete."""
+    if not received.chunks:
+        what = "it sent no stream of chunks: is its base_url right? It mostly ends in /v1"
+        raise Failed(what, again=False, used=None)
+    if received.finish is None:
+        what = f"it broke off after {received.chars:,} characters, without saying why it stopped"
+        raise Failed(what, again=True, used=None)
+    used = _used(endpoint, received)
+    if used is not None and (cut := prompt.cut(received.usage.prompt_tokens)):
+        raise Failed(cut, again=False, used=used)
+    return Answer("".join(received.parts), received.finish, "".join(received.refusals)), used
+
+
+def _used(endpoint: Endpoint, received: Received) -> Cost | None:
+    """The usage that the server reports, if that is plausible; otherwise None."""
+    usage = received.usage
+    counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens", "total_tokens")]
+    read, written, both = (count if type(count) is int and count >= 0 else None for count in counts)
+    if (
+        not read
+        or written is None
+        or max(read, written, both or 0) > COST_MAX
+        or written * CHARS_A_TOKEN_MAX < received.chars
+    ):
+        if usage is not None:
+            log.warning("the model's server reported an impossible usage", model=str(endpoint))
+        spans.answered(received.finish, None, None)
+        return None
+    # Some servers count a model's thinking only in the total. It costs as much as the answer.
+    written = max(written, (both or 0) - read)
+    spans.answered(received.finish, read, written)
+    return endpoint.cost(read, written)
+
+
+def endless(endpoint: Endpoint, prompt: Prompt, received: Received) -> Failed:
+    most = prompt.written_max(endpoint.max_output_tokens)
+    what = f"it did not stop: {received.chars:,} characters and more, where {most:,} tokens were asked for"
+    return Failed(what, again=False, used=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +191,16 @@ class Dialect:
 
 
 class ModelCalls:
-    """The calls to one endpoint, from one event loop at a time. ``pause`` waits, like asyncio.sleep."""
+    """The calls to one endpoint, from one event loop at a time."""
 
-    def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(self, endpoint: Endpoint, attempts_max: int = ATTEMPTS_MAX) -> None:
         self.endpoint = endpoint
-        self._pause = pause
+        self._attempts_max = attempts_max
         form = endpoint.answer_format
         self.dialect = Dialect("json_schema" if form == "auto" else form)
         self._tls: ssl.SSLContext | bool | None = None
         self._client: Any = None
         self._users = 0
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.endpoint, self._pause)
 
     @property
     def form(self) -> Form:
@@ -111,30 +210,38 @@ class ModelCalls:
     async def answer(
         self,
         prompt: Prompt,
-        purse: BudgetClient,
+        budget: BudgetClient | None,
         until_s: float,
         troubles: list[str],
-        hear: Hear | None = None,
+        on_piece: OnPiece | None = None,
     ) -> Answer:
         """The model's answer to ``prompt``. Each attempt is reserved before it and settled after it (rules 2.6).
 
         No attempt begins after ``until_s`` of the loop's clock. Errors of attempts are added to ``troubles``.
-        ``hear`` gets the answer as it arrives. Raises ModelError, and CallDenied if the budget client does.
+        ``on_piece`` gets the answer as it arrives. Raises ModelError, CallDenied if ``budget`` denies the call, and
+        MindError if there is none.
         """
+        if budget is None:
+            raise MindError(
+                f"{self.endpoint}: it has no budget: give the mind one with set_budget, as a seat does",
+                mind=str(self.endpoint),
+            )
         endpoint, attempt = self.endpoint, 0
-        told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
-        told |= {"overruns": [asdict(each) for each in prompt.overruns]} if prompt.overruns else {}
+        facts: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
+        facts |= {"overruns": [asdict(each) for each in prompt.overruns]} if prompt.overruns else {}
         worst = endpoint.cost(prompt.tokens, prompt.written_max(endpoint.max_output_tokens))
         async with self._open() as client:
             known = dialect = self.dialect
             while True:
-                call_id = await purse.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **told)
-                told.pop("overruns", None)  # they are reported once
+                call_id = await budget.reserve(
+                    prompt.proposal_id, prompt.task, endpoint.model, worst, **facts
+                )
+                facts.pop("overruns", None)  # they are reported once
                 used: Cost | None = None
                 error = ""
                 try:
                     with chat(endpoint, prompt.task):
-                        answer, used = await self.call(client, dialect, prompt, hear)
+                        answer, used = await self.call(client, dialect, prompt, on_piece)
                     self._learn(known, dialect, troubles)
                     return answer
                 except Failed as failure:
@@ -144,10 +251,10 @@ class ModelCalls:
                     error = TIMEOUT if over else ""
                     raise
                 finally:
-                    purse.settle(call_id, used, error)
+                    budget.settle(call_id, used, error)
                 troubles.append(failed.what)
-                if hear is not None:
-                    hear(None)
+                if on_piece is not None:
+                    on_piece(None)
                 if (simpler := self._simpler(dialect, failed)) is not None:
                     # Another call may have learned it at the same time.
                     dialect = simpler if self.dialect == known else self.dialect
@@ -161,7 +268,7 @@ class ModelCalls:
         if not failed.again:
             raise self.endpoint.error(failed.what, failed.status)
         unread = any(words in failed.what.casefold() for words in _OF_AN_ANSWER)
-        if attempt == (UNREAD_MAX if unread else ATTEMPTS_MAX):
+        if attempt >= self._attempts_max or (unread and attempt >= UNREAD_MAX):
             raise self.endpoint.error(f"{failed.what}; given up after {attempt} attempts", failed.status)
         pause_s = min(PAUSE_S * 2 ** (attempt - 1), PAUSE_MAX_S) * (1 - random.random() / 2)
         if failed.after_s is not None:
@@ -173,7 +280,7 @@ class ModelCalls:
                 failed.status,
             )
         log.info("model call failed", model=str(self.endpoint), why=failed.what, again_in_s=round(pause_s, 3))
-        await self._pause(pause_s)
+        await sleep(pause_s)
 
     def _simpler(self, dialect: Dialect, failed: Failed) -> Dialect | None:
         """The dialect without the feature that the server does not understand, if it is optional."""
@@ -196,35 +303,40 @@ class ModelCalls:
     # One call
 
     async def call(
-        self, client: Any, dialect: Dialect, prompt: Prompt, hear: Hear | None
+        self, client: Any, dialect: Dialect, prompt: Prompt, on_piece: OnPiece | None
     ) -> tuple[Answer, Cost | None]:
-        import openai
-
         received = Received(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
         try:
-            stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
-            try:
-                async for chunk in stream:
-                    piece = received.add_chunk(chunk)
-                    if piece and hear is not None:
-                        hear(piece)
-                    if received.is_whole:
-                        break
-            finally:
-                await stream.close()
-        except openai.OpenAIError as error:
-            if received.finish is None:
-                raise self._failure(error) from None
-        except http.TooMuch:
-            raise endless(self.endpoint, prompt, received) from None
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            if received.finish is None:  # within the SDK
-                what = f"it sent what is no stream of chunks ({type(error).__name__})"
-                raise Failed(what, again=True, used=None) from None
+            await self.receive(client, dialect, prompt, received, on_piece)
+        except Failed:
+            raise
+        except Exception as error:
+            if _is_caused_by(error, http.TooMuch):
+                raise endless(self.endpoint, prompt, received) from None
+            failure = self.failure(error)
+            if failure is None:
+                raise
+            if received.finish is None:  # otherwise the answer is complete
+                raise failure from None
         return whole_answer(self.endpoint, prompt, received)
 
-    def _failure(self, error: Any) -> Failed:
-        """The meaning of an SDK's error: its cost, and whether to retry."""
+    async def receive(
+        self, client: Any, dialect: Dialect, prompt: Prompt, received: Received, on_piece: OnPiece | None
+    ) -> None:
+        """Calls the model, and stores what arrives."""
+        stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
+        try:
+            async for chunk in stream:
+                piece = received.add_chunk(chunk)
+                if piece and on_piece is not None:
+                    on_piece(piece)
+                if received.is_whole:
+                    break
+        finally:
+            await stream.close()
+
+    def failure(self, error: Exception) -> Failed | None:
+        """The meaning of an SDK's error: its cost, and whether to retry. None if the error is a fault of ours."""
         import httpx2
         import openai
 
@@ -235,7 +347,12 @@ class ModelCalls:
                 error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout
             )
             return unreached(self.endpoint, began=began, silent=isinstance(error, openai.APITimeoutError))
-        return broken(self.endpoint, error)
+        if isinstance(error, openai.OpenAIError):
+            return broken(self.endpoint, error)
+        if isinstance(error, ValueError | TypeError | AttributeError | LookupError | RecursionError):
+            what = f"it sent something other than a stream of chunks ({type(error).__name__})"
+            return Failed(what, again=True, used=None)  # raised within the SDK
+        return None
 
     # The client
 
@@ -257,7 +374,8 @@ class ModelCalls:
 
     def prepare(self) -> ssl.SSLContext | bool:
         """Loads what a client needs, which takes long. The result is passed to ``new_client``."""
-        return _prepared(self.endpoint.base_url)
+        load_sdk()
+        return http.trusted(self.endpoint.base_url)
 
     def new_client(self, tls: ssl.SSLContext | bool) -> Any:
         import openai
@@ -277,9 +395,18 @@ class ModelCalls:
         )
 
 
-def _prepared(base_url: str) -> ssl.SSLContext | bool:
-    """Loads the SDK, and for https the trusted certificates. It takes long."""
+def load_sdk() -> None:
+    """Loads the SDK, which takes a second."""
     import openai.resources.chat.completions  # else the first call would load it
 
     assert openai
-    return http.trusted(base_url)
+
+
+def _is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error is of this kind, or has one among its causes: SDKs wrap errors of lower layers."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, kind):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

@@ -7,60 +7,37 @@ before the call and settled after it (rules 2.6). The answer counts as plain tex
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from council.agents.llm.accept import DONE, THOUGHTS
-from council.agents.llm.calls import ModelCalls
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import calls_for
 from council.agents.mind import BudgetClient
 from council.agents.prompting.prompt import Prompt
-from council.agents.prompting.shorten import Request
 from council.agents.prompting.special_tokens import without_specials
-from council.protocol.errors import MindError
 
 
 class Compressor:
     """Asks the model at ``endpoint`` to shorten a text. It needs a budget for that, and pickles without one."""
 
-    def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._pause = pause
-        self._calls: ModelCalls | None = None  # kept, because it learns what the server understands
-        self._purse: BudgetClient | None = None
+        self._calls = calls_for(endpoint)
+        self._budget: BudgetClient | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.endpoint, self._pause)
+        return type(self), (self.endpoint,)
 
-    def set_budget(self, purse: BudgetClient) -> None:
+    def set_budget(self, budget: BudgetClient) -> None:
         """The seat that needs the prompt pays."""
-        self._purse = purse
+        self._budget = budget
 
-    async def __call__(self, request: Request) -> str:
+    async def __call__(self, prompt: Prompt, until_s: float) -> str:
         """The model's text. Raises ModelError, also for an answer that is cut off or refused, and CallDenied."""
-        if self._purse is None:
-            raise MindError(
-                f"{self.endpoint}: there is no purse to pay it from: hand the mind one by set_budget, as a seat does",
-                mind=str(self.endpoint),
-            )
-        if self._calls is None:
-            self._calls = calls_for(self.endpoint, self._pause)
-        prompt = Prompt(
-            "compress",
-            request.proposal_id,
-            request.messages,
-            {},
-            request.tokens,
-            sources=request.sources,
-            sent=request.sent,
-            output_tokens_max=request.output_tokens_max,
-        )
         troubles: list[str] = []
         try:
-            async with asyncio.timeout_at(None if request.until_s == math.inf else request.until_s):
-                answer = await self._calls.answer(prompt, self._purse, request.until_s, troubles)
+            async with asyncio.timeout_at(until_s):
+                answer = await self._calls.answer(prompt, self._budget, until_s, troubles)
         except TimeoutError:
             before = f"; before that: {troubles[-1]}" if troubles else ""
             raise self.endpoint.error(f"it did not answer in time{before}") from None

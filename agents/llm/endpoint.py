@@ -15,15 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from council.agents.messaging import span_names, spans
+from council.agents.messaging import spans
 from council.agents.mind import Cost
 from council.protocol.errors import ConfigError, ModelError
-
-if TYPE_CHECKING:
-    from council.agents.messaging.span_recorder import Spans
 
 # How a server enforces the answer's JSON Schema. "auto" finds out what the server supports, beginning with the
 # strictest.
@@ -171,20 +168,20 @@ def chat(endpoint: Endpoint, task: str) -> contextlib.AbstractContextManager[obj
     Each attempt has its own span, because each is reserved and settled by itself (rules 2.6). OpenTelemetry's
     conventions would have one span for all of them. The trace is not sent to the model's server.
     """
-    around: Spans | None = span_names.current.get()
+    around = spans.current.get()
     if around is None:
         return contextlib.nullcontext()
     server = urlsplit(endpoint.base_url)
     attributes: dict[str, Any] = {
-        span_names.OPERATION: span_names.CHAT,
-        span_names.PROVIDER: _PROVIDERS.get(endpoint.provider, endpoint.provider),
-        span_names.REQUEST_MODEL: endpoint.model,
-        span_names.REQUEST_MAX_TOKENS: endpoint.max_output_tokens,
-        span_names.REQUEST_STREAM: True,
-        span_names.REQUEST_TEMPERATURE: endpoint.temperature,
-        span_names.REQUEST_TOP_P: endpoint.top_p,
-        span_names.SERVER_ADDRESS: server.hostname or "",
-        span_names.SERVER_PORT: server.port or _PORTS[server.scheme],
-        span_names.TASK: task,
+        spans.OPERATION: spans.CHAT,
+        spans.PROVIDER: _PROVIDERS.get(endpoint.provider, endpoint.provider),
+        spans.REQUEST_MODEL: endpoint.model,
+        spans.REQUEST_MAX_TOKENS: endpoint.max_output_tokens,
+        spans.REQUEST_STREAM: True,
+        spans.REQUEST_TEMPERATURE: endpoint.temperature,
+        spans.REQUEST_TOP_P: endpoint.top_p,
+        spans.SERVER_ADDRESS: server.hostname or "",
+        spans.SERVER_PORT: server.port or _PORTS[server.scheme],
+        spans.TASK: task,
     }
-    return around.span(f"{span_names.CHAT} {endpoint.model}", spans.known(attributes), is_call=True)
+    return around.span(f"{spans.CHAT} {endpoint.model}", spans.known(attributes), is_call=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from council.agents.llm import http
 from council.agents.llm.endpoint import NO_KEY, Endpoint
-from council.agents.messaging import span_names
+from council.agents.messaging import spans
 from council.agents.mind import Cost
 from council.protocol.errors import ModelError
 from council.protocol.values import quoted
@@ -40,7 +40,7 @@ class Failed(Exception):
         used: Cost | None,
         after_s: float | None = None,
         status: int | None = None,
-        kind: str = span_names.OTHER,
+        kind: str = spans.OTHER,
     ) -> None:
         super().__init__(what)
         self.what, self.again, self.used, self.after_s, self.status = what, again, used, after_s, status

@@ -7,22 +7,24 @@ retry, because each attempt is reserved (rules 2.6).
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import ssl
 import traceback
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from council.agents.llm import http as wire
-from council.agents.llm.calls import Dialect, Hear, ModelCalls
+from council.agents.llm.calls import (
+    ATTEMPTS_MAX,
+    Dialect,
+    ModelCalls,
+    OnPiece,
+    Received,
+)
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.failures import NOTHING, Failed, broken, refused, unreached, without_key
-from council.agents.llm.received import CHARS_A_TOKEN_MAX, Answer, Received, endless, whole_answer
-from council.agents.mind import Cost
 from council.agents.prompting.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -37,11 +39,11 @@ _KEYS = frozenset({"api-key", "authorization", "x-api-key", "x-goog-api-key"})
 _SENT = wire.HEADERS | _KEYS | {"anthropic-beta", "anthropic-version"}
 
 
-def calls_for(endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelCalls:
+def calls_for(endpoint: Endpoint, attempts_max: int = ATTEMPTS_MAX) -> ModelCalls:
     """The calls to an endpoint: by the OpenAI API, or by pydantic-ai if it names a provider."""
     if endpoint.provider is None:
-        return ModelCalls(endpoint, pause)
-    return ProviderCalls(endpoint, pause)
+        return ModelCalls(endpoint, attempts_max)
+    return ProviderCalls(endpoint, attempts_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,43 +94,15 @@ class ProviderCalls(ModelCalls):
             what = f"pydantic-ai can't make it of provider {endpoint.provider}: {error}"
             raise endpoint.error(without_key(endpoint, what)) from None
 
-    async def call(
-        self, client: _Client, dialect: Dialect, prompt: Prompt, hear: Hear | None
-    ) -> tuple[Answer, Cost | None]:
-        from pydantic_ai import exceptions
+    async def receive(
+        self, client: _Client, dialect: Dialect, prompt: Prompt, received: Received, on_piece: OnPiece | None
+    ) -> None:
+        from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+        from pydantic_ai.settings import ModelSettings
 
         if dialect.form == "json_object":
             what = "pydantic-ai asks for JSON by a schema, json_schema, and not by json_object"
             raise Failed(what, again=False, used=NOTHING, status=501)
-        received = Received(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
-        try:
-            await self._receive(client.model, dialect, prompt, received, hear)
-        except (exceptions.AgentRunError, exceptions.UserError) as error:
-            if _is_from(error, wire.TooMuch):
-                raise endless(self.endpoint, prompt, received) from None
-            if received.finish is None:
-                raise self._meant(error) from None
-        except wire.TooMuch:
-            raise endless(self.endpoint, prompt, received) from None
-        except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
-            if (
-                received.finish is None
-            ):  # an error within pydantic-ai or an SDK, about the answer or our arguments
-                # Its message may hold the prompt or the key.
-                at = traceback.extract_tb(error.__traceback__)[-1]
-                where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
-                what = f"{self.endpoint.provider}'s SDK failed at it ({where})"
-                again = not isinstance(error, AssertionError | NotImplementedError)
-                raise Failed(what, again=again, used=None) from None
-        return whole_answer(self.endpoint, prompt, received)
-
-    async def _receive(
-        self, model: Model, dialect: Dialect, prompt: Prompt, received: Received, hear: Hear | None
-    ) -> None:
-        """Calls the model, and stores what arrives."""
-        from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
-        from pydantic_ai.settings import ModelSettings
-
         endpoint = self.endpoint
         most = prompt.written_max(endpoint.max_output_tokens)
         settings = ModelSettings(max_tokens=most, timeout=endpoint.timeout_s, max_retries=0)
@@ -137,7 +111,7 @@ class ProviderCalls(ModelCalls):
         if endpoint.top_p is not None:
             settings["top_p"] = endpoint.top_p
         form = _form(dialect, prompt)
-        async with model.request_stream(_messages(prompt), settings, form) as stream:
+        async with client.model.request_stream(_messages(prompt), settings, form) as stream:
             async for event in stream:
                 piece = ""
                 if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
@@ -145,18 +119,17 @@ class ProviderCalls(ModelCalls):
                 elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                     piece = event.delta.content_delta
                 received.add(piece)
-                if piece and hear is not None:
-                    hear(piece)
+                if piece and on_piece is not None:
+                    on_piece(piece)
             received.finish = stream.finish_reason
-            told = stream.usage
+            usage = stream.usage
             received.usage = SimpleNamespace(
-                prompt_tokens=told.input_tokens,
-                completion_tokens=told.output_tokens,
-                total_tokens=told.total_tokens,
+                prompt_tokens=usage.input_tokens,
+                completion_tokens=usage.output_tokens,
+                total_tokens=usage.total_tokens,
             )
 
-    def _meant(self, error: Exception) -> Failed:
-        """The meaning of a pydantic-ai error: its cost, and whether to retry."""
+    def failure(self, error: Exception) -> Failed | None:
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.UserError):
@@ -167,8 +140,10 @@ class ProviderCalls(ModelCalls):
             return unreached(
                 self.endpoint, began=began, silent=isinstance(error, exceptions.ModelTimeoutError)
             )
+        if not isinstance(error, exceptions.AgentRunError):
+            return self._sdk_failure(error)
         body = getattr(error, "body", None)
-        said = SimpleNamespace(
+        about = SimpleNamespace(
             body=body.get("error", body) if isinstance(body, dict) else None,
             message="",
             code=getattr(error, "provider_error_code", None),
@@ -177,11 +152,21 @@ class ProviderCalls(ModelCalls):
         status = getattr(error.__cause__, "status_code", None)
         if status is None and not getattr(error, "in_stream", False):
             status = getattr(error, "status_code", None)
-        if status is not None and status >= 300:
-            said.status_code = status
-            said.response = SimpleNamespace(headers=getattr(error, "headers", None) or {})
-            return refused(self.endpoint, said)
-        return broken(self.endpoint, said)
+        if status is None or status < 300:
+            return broken(self.endpoint, about)
+        about.status_code = status
+        about.response = SimpleNamespace(headers=getattr(error, "headers", None) or {})
+        return refused(self.endpoint, about)
+
+    def _sdk_failure(self, error: Exception) -> Failed | None:
+        """An error within pydantic-ai or an SDK, about the answer or our arguments."""
+        kinds = ValueError | TypeError | AttributeError | LookupError | RuntimeError | AssertionError
+        if not isinstance(error, kinds):
+            return None
+        at = traceback.extract_tb(error.__traceback__)[-1]  # its message may hold the prompt or the key
+        where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
+        again = not isinstance(error, AssertionError | NotImplementedError)
+        return Failed(f"{self.endpoint.provider}'s SDK failed at it ({where})", again=again, used=None)
 
 
 def _provider_class(endpoint: Endpoint) -> Any:
@@ -205,7 +190,7 @@ def _provider_class(endpoint: Endpoint) -> Any:
     if missing or str(taken["http_client"].annotation).startswith("httpx."):
         raise endpoint.error(
             f"provider {endpoint.provider} can't be held to its seat's address, key and limits, which pydantic-ai "
-            "hands it no way to be told: ask the model by an OpenAI-compatible server"
+            "hands it no way to be usage: ask the model by an OpenAI-compatible server"
         )
     return found
 
@@ -232,13 +217,3 @@ def _form(dialect: Dialect, prompt: Prompt) -> ModelRequestParameters:
         return ModelRequestParameters()
     schema = OutputObjectDefinition(dict(prompt.schema), name=prompt.task, strict=True)
     return ModelRequestParameters(output_mode="native", output_object=schema)
-
-
-def _is_from(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an error has one of this kind among its causes; SDKs wrap errors of lower layers."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, kind):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False

@@ -10,14 +10,15 @@ effect (rules 3.2).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic_core import from_json
+
 from council.agents.llm.accept import Unusable, one_object
-from council.agents.llm.received import Answer
+from council.agents.llm.calls import Answer
 from council.agents.mind import Case, Observation
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer.markers import Block, Marker, MarkerStream, Outcome, parse, read_verification
@@ -31,9 +32,8 @@ VoteStage = Literal["plan", "refine"]
 PLAN_SHARE = 0.5
 # Enough for a reason that is shown to a seat or to Prime; an envelope can hold more.
 REASON_CHARS_MAX = 1_000
-# A step is a sentence or two. A longer one is published when the plan is complete, not as it arrives.
-_STEP_CHARS_MAX = 8_000
-_HEAD_CHARS_MAX = 200
+# So much of an answer is published as it arrives: more than a seat's plan stream accepts.
+_PLAN_CHARS_MAX = 16_000
 _BROKE_OFF = "\n[this broke off; it begins anew]\n"
 _BLANKS = " \t\r\n"  # whitespace around a block
 _THINKS, _THOUGHT = "<think>", "</think>"
@@ -43,10 +43,6 @@ _GOES_ON = re.compile(r"[\s*_`\"'“”]*it may go on[\s.!*_`\"'“”]*", re.IG
 _NO_REASON = re.compile(
     r"[\W_]*+(?:null|none|nil|no|n/?a|false|nothing|ok|fine|it may go on)?[\W_]*", re.IGNORECASE
 )
-# The beginning of a plan as one JSON object, the text between steps, and the rest of a step.
-_LIST = re.compile(r'(?:```[^\n`]*\n)?\s*\{\s*"plan"\s*:\s*\[')
-_BETWEEN = re.compile(r"[\s,]*")
-_MORE = re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL)
 
 
 def stages_for(case: Case, setting: Setting = "auto") -> tuple[VoteStage, ...]:
@@ -159,111 +155,91 @@ def _block(marker: Marker, answer: Answer, nonce: str) -> str:
 # What is published of a plan as it arrives
 
 
-def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
-    """The end of the match at this place; the match may be empty."""
-    found = pattern.match(text, begin)
-    return begin if found is None else found.end()
-
-
 class StepPublisher:
     """Publishes a plan's steps as they arrive from a model, and nothing else that it writes.
 
     ``add`` is passed to the call. ``rest`` publishes the remaining steps when the plan is complete.
     """
 
-    def __init__(self, nonce: str | None, say: Callable[[str], None]) -> None:
+    def __init__(self, nonce: str | None, publish: Callable[[str], None]) -> None:
         self._nonce = nonce
-        self._say = say
+        self._send = publish
         self._begin()
 
     def _begin(self) -> None:
-        self._said = ""
-        self._held = ""  # what it may think aloud before its answer, then the beginning of a step
-        self._answers = False
-        self._deaf = False
-        self._steps: int | None = None  # of its list so many were told; None before it has begun
-        self._at = 0  # so much of what is held was read, of a step that has not ended
+        self._published = ""
+        self._text = ""  # thoughts before the answer; then the answer, if it is JSON
+        self._is_answer = False
+        self._is_over = False  # nothing more is published before the plan is complete
+        self._read = self._numbered = 0  # steps of its list that were read; those that were not empty
         self._markers = None if self._nonce is None else MarkerStream(self._nonce)
 
     def add(self, piece: str | None) -> None:
-        """A piece of the answer; None where all of it so far is void."""
+        """A piece of the answer; None if all of it so far is void."""
         if piece is None:
-            if self._said:
-                self._say(_BROKE_OFF)
+            if self._published:
+                self._send(_BROKE_OFF)
             self._begin()
-        elif not self._deaf:
+        elif not self._is_over:
             try:
-                self._deaf = not self._advance(piece)
-            except (CouncilError, ValueError):  # endless, or no JSON: whoever reads it whole says so
-                self._deaf = True
+                self._add(piece if self._is_answer else self._after_thoughts(piece))
+            except (
+                CouncilError,
+                ValueError,
+            ):  # endless, or not JSON: the check of the whole answer reports it
+                self._is_over = True
 
     def rest(self, plan: str) -> None:
-        """What of the plan was not said yet; all of it, where something else was."""
-        said = self._said.strip(_BLANKS)
-        left = plan.removeprefix(said) if plan.startswith(said) else f"{_BROKE_OFF}{plan}"
+        """The part of the plan that is not published yet; all of it if something else was published."""
+        published = self._published.strip(_BLANKS)
+        left = plan.removeprefix(published) if plan.startswith(published) else f"{_BROKE_OFF}{plan}"
         if left.strip():
             self._publish(left)
 
-    def _advance(self, piece: str) -> bool:
-        """Whether there may be more to hear."""
-        if not self._answers:
-            piece = self._behind_thoughts(piece)
-        if not piece:
-            return True
-        if self._markers is None:
-            return self._advance_json(piece)
-        for part in self._markers.feed(piece):
-            if part.marker == "PLAN":
-                self._publish(part.text)
-        return True
-
-    def _behind_thoughts(self, piece: str) -> str:
-        """What of the piece is answer: thoughts that come before it are none."""
-        self._held = (self._held + piece).lstrip() if len(self._held) < len(_THINKS) else self._held + piece
-        if _THINKS.startswith(self._held):
+    def _after_thoughts(self, piece: str) -> str:
+        """The part of the piece that belongs to the answer. Thoughts before the answer do not."""
+        self._text += piece
+        if len(self._text) <= len(piece) + len(_THINKS):
+            self._text = self._text.lstrip()
+        if _THINKS.startswith(self._text):
             return ""
-        if self._held.startswith(_THINKS):
-            thoughts, ends, answer = self._held.partition(_THOUGHT)
+        answer = self._text
+        if answer.startswith(_THINKS):
+            thoughts, ends, answer = answer.partition(_THOUGHT)
             if not ends:
-                self._held = _THINKS + thoughts.removeprefix(_THINKS)[-len(_THOUGHT) :]
+                self._text = _THINKS + thoughts.removeprefix(_THINKS)[-len(_THOUGHT) :]
                 return ""
-        else:
-            answer = self._held
-        self._answers, self._held = True, ""
+        self._is_answer, self._text = True, ""
         return answer
 
-    def _advance_json(self, piece: str) -> bool:
-        self._held += piece
-        if self._steps is None:
-            begins = _LIST.match(self._held)
-            if begins is None:
-                return len(self._held) <= _HEAD_CHARS_MAX
-            self._steps, self._held = 0, self._held[begins.end() :]
-        return self._publish_steps()
+    def _add(self, piece: str) -> None:
+        if self._markers is not None:
+            for part in self._markers.feed(piece):
+                if part.marker == "PLAN":
+                    self._publish(part.text)
+            return
+        self._text += piece
+        self._is_over = len(self._text) > _PLAN_CHARS_MAX
+        if '"' in piece and not self._is_over:
+            self._publish_steps()
 
-    def _publish_steps(self) -> bool:
-        """Tells the steps that are whole by now, up to the list's end."""
-        held, begin = self._held, 0
-        while True:
-            if not self._at:
-                begin = _end(_BETWEEN, held, begin)
-                if begin == len(held):
-                    break
-                if held[begin] != '"':
-                    return False  # the list is over, or no list of texts
-                self._at = begin + 1
-            end = _end(_MORE, held, self._at)
-            self._at = end
-            if not held.startswith('"', end):
-                break
-            step = json.loads(held[begin : end + 1], strict=False).strip()
-            begin, self._at = end + 1, 0
-            if step:
-                self._steps = (self._steps or 0) + 1
-                self._publish(_numbered(self._steps, step) + "\n")
-        self._held, self._at = held[begin:], max(self._at - begin, 0)
-        return len(self._held) <= _STEP_CHARS_MAX
+    def _publish_steps(self) -> None:
+        """Publishes the steps that are complete by now."""
+        text = self._text.lstrip()
+        text = text.partition("\n")[2] if text.startswith("```") else text
+        value = from_json(text, allow_partial=True) if text else {}  # without a string that has not ended
+        if not value:
+            return
+        steps = value.get("plan") if isinstance(value, dict) and len(value) == 1 else None
+        if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
+            self._is_over = True
+            return
+        for step in steps[self._read :]:
+            self._read += 1
+            if step.strip():
+                self._numbered += 1
+                self._publish(_numbered(self._numbered, step.strip()) + "\n")
 
     def _publish(self, text: str) -> None:
-        self._said += text
-        self._say(text)
+        self._published += text
+        self._send(text)

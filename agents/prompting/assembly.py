@@ -15,12 +15,11 @@ from typing import Literal
 from council.agents.mind import Case, ShownBallot
 from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
 from council.agents.prompting.prompt import Message, Overrun, Prompt, Task, bounded
-from council.agents.prompting.shorten import Field, Request, Step, fresh_nonce, shorten
+from council.agents.prompting.shorten import Field, Step, fresh_nonce, shorten
 from council.agents.prompting.special_tokens import SPELL_IT, special_in, without_specials
 from council.agents.prompting.summary import MARK, Way
 from council.agents.prompting.texts import Texts
 from council.protocol.answer.markers import Marker, marker_head
-from council.protocol.cognition import CognitionPacket
 from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.charter import (
     Charter,
@@ -31,16 +30,11 @@ from council.protocol.identity.charter import (
     identity_limit,
     persona_limit,
 )
-from council.protocol.packet import canonical_json
-from council.protocol.values import plain
 
 # Two texts that are joined may have some tokens more than the sum of both.
 SEAM_TOKENS = 8
 # Only so much of the end of a longer history is used: about 300,000 tokens. Ranking them takes seconds.
 HISTORY_CHARS_MAX = 2**20
-# Fields of a packet that are not shown: the prompt again, and the proposal's id.
-_NOT_SHOWN = frozenset({"user_message", "proposal"})
-
 # So many reasons of a ruling's ballots are shortened by a model. Each costs a call, and Prime is shown every vote
 # unshortened. Further reasons are cut here.
 REASONS_ASKED_MAX = 3
@@ -78,39 +72,29 @@ class Common:
 class Draft:
     """The content of a prompt before any of it is shortened. A section is a name and a text.
 
-    ``asked`` is kept word for word (rules 2.2). ``own`` is what the seat said or saw before; it comes before the
-    history and shares its room. If ``is_watched``, ``own`` is the subject: it may fill all the room that the proposal
-    leaves, there is no history, and without ``own`` there is no prompt. ``told`` is short and never shortened.
-    ``frames`` name the texts that say how to answer, ``instruction`` the directive, and ``closing`` the text after
-    all sections. If there is a ``marker``, the answer is that block; otherwise it is one JSON object. ``until_s`` is
-    the end of the work by the loop's clock; None means the case's time from now on.
+    ``packet_id`` names the case's cognition packet, and ``history`` is the text of its turns, oldest first.
+    ``proposal`` is kept word for word (rules 2.2). ``own`` is what the seat said or saw before; it is fitted before
+    the history and shares its room. If ``is_watched``, ``own`` is the subject: it may fill all the room that the
+    proposal leaves, and without it there is no prompt. ``notes`` are short and never shortened. ``frames`` name the
+    texts that say how to answer, ``instruction`` the directive, and ``closing`` the text after all sections. If there
+    is a ``marker``, the answer is that block; otherwise it is one JSON object. ``until_s`` is the end of the work by
+    the loop's clock; None means the case's time from now on.
     """
 
     task: Task
     case: Case
-    packet: CognitionPacket
-    asked: tuple[Section, ...]
+    packet_id: str
+    history: str
+    proposal: str
     frames: tuple[str, ...]
     instruction: str
     ballots: tuple[ShownBallot, ...] = ()
-    own: tuple[Section, ...] = ()
+    own: Section | None = None
     is_watched: bool = False
-    told: tuple[Section, ...] = ()
+    notes: tuple[Section, ...] = ()
     marker: Marker | None = None
     closing: str = "closing"
     until_s: float | None = field(default=None, compare=False)
-
-    def history(self) -> str:
-        """The text that may be shortened: what came with the prompt, then the turns, oldest first."""
-        if self.is_watched:
-            return ""
-        given = [
-            f"{one.key}: {one.value if isinstance(one.value, str) else canonical_json(plain(one.value))}"
-            for one in self.packet.content.data_fields
-            if one.key not in _NOT_SHOWN
-        ]
-        turns = (f"{turn.role}: {turn.summary}" for turn in self.packet.context.relevant_history_snippet)
-        return "\n".join([*given, *turns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +118,9 @@ class Assembly:
         assert draft.until_s is not None
         # Half of the time is left for the answer itself; the models that shorten texts get the other half.
         self._until_s = now_s + max(0.0, draft.until_s - now_s) / 2
-        self._history = draft.history()
         if common.special_tokens == "refuse":
-            _refuse_specials(draft.asked)
-            draft, self._history = _without_specials(draft), without_specials(self._history)
+            _refuse_special(draft.proposal)
+            draft = _without_specials(draft)
         self._common, self._draft, self._count = common, draft, common.count
         fixed = (
             common.identity[0],
@@ -145,8 +128,8 @@ class Assembly:
             common.instructions[draft.instruction][0],
         )
         ballots = (f"{ballot.seat}\n{ballot.reason}" for ballot in draft.ballots)
-        shown = (text for _, text in (*draft.asked, *draft.own, *draft.told))
-        everything = "\n".join((*fixed, self._history, *shown, *ballots))
+        shown = (text for _, text in _sections(draft.own, draft.notes))
+        everything = "\n".join((*fixed, draft.history, draft.proposal, *shown, *ballots))
         self._nonce = fresh_nonce(common.new_nonce, everything)
         self._canary = fresh_nonce(common.new_nonce, f"{everything}\n{self._nonce}")
         texts = common.texts
@@ -169,14 +152,14 @@ class Assembly:
         """The prompt, within the MTU. Raises TokenBudgetError."""
         left = self._behind_frame()
         # Without a history there is no fence around it.
-        fence = self._count(f"--{self._nonce} history\n\n") if self._history else 0
+        fence = self._count(f"--{self._nonce} history\n\n") if self._draft.history else 0
         left -= fence
         identity = self._identity()
         left -= self._count(identity)
         persona = await self._persona(left)
         instruction, _ = self._common.instructions[self._draft.instruction]
         left -= self._count(persona) + self._count(instruction)
-        needed = sum(self._count(text) for _, text in self._draft.asked)
+        needed = self._count(self._draft.proposal)
         if needed > left + fence:
             raise self._prompt_too_long(needed, left + fence)
         system = "\n\n".join(filter(None, (self._head, identity, persona, instruction)))
@@ -186,9 +169,10 @@ class Assembly:
             room = 0 if is_last else room
             reasons = await self._reasons(room)
             spent = max(0, self._reasons_tokens(reasons))
-            own, spent = await self._own(room, spent)
-            history = await self._short("history", self._history, room - spent, self._count)
-            user = self._user(history, reasons, own, self._draft.asked)
+            own = await self._own(room - spent)
+            spent += 0 if own == MARK else self._count(own)
+            history = await self._short("history", self._draft.history, room - spent, self._count)
+            user = self._user(history, reasons, own, self._draft.proposal)
             tokens = self._count(system) + self._count(user) + self._added
             over = tokens - self._common.mtu
             if over <= 0:
@@ -199,9 +183,9 @@ class Assembly:
 
     def _behind_frame(self) -> int:
         """The tokens of the MTU without the frame: the instructions for the answer, the fences, the template."""
-        own = [(name, MARK if text else "") for name, text in self._draft.own]
-        empty = [(name, "") for name, _ in self._draft.asked]
-        bare = self._user("", self._bare_reasons(), own, empty)
+        bare = self._user(
+            "", self._bare_reasons(), MARK if self._draft.own and self._draft.own[1] else "", ""
+        )
         frame = self._added + self._count(self._head) + self._count(bare)
         if frame >= self._common.mtu:
             raise too_much(
@@ -209,17 +193,14 @@ class Assembly:
             )
         return self._common.mtu - frame
 
-    def _user(
-        self, history: str, reasons: Sequence[str], own: Iterable[Section], asked: Iterable[Section]
-    ) -> str:
+    def _user(self, history: str, reasons: Sequence[str], own: str, proposal: str) -> str:
         draft = self._draft
         sections = [("history", history)] if history else []
         if draft.task == "ruling":
             sections.append(("ballots", _lines(draft.ballots, reasons)))
-        end = ("end", self._common.texts.fill(draft.closing))
-        return "\n".join(
-            f"--{self._nonce} {name}\n{text}" for name, text in (*sections, *asked, *own, *draft.told, end)
-        )
+        sections += [("proposal", proposal), *_sections(draft.own and (draft.own[0], own), draft.notes)]
+        sections.append(("end", self._common.texts.fill(draft.closing)))
+        return "\n".join(f"--{self._nonce} {name}\n{text}" for name, text in sections)
 
     def _done(self, system: str, user: str, tokens: int) -> Assembled:
         common, draft = self._common, self._draft
@@ -287,18 +268,13 @@ class Assembly:
             return error.message
         return ""
 
-    async def _own(self, room: int, spent: int) -> tuple[list[Section], int]:
-        """The seat's own sections in the remaining room, and the tokens used; or the mark if they don't fit."""
-        found = []
-        for name, text in self._draft.own:
-            short = await self._short(name, text, room - spent, self._count)
-            if text and not short and self._draft.is_watched:
-                raise too_much(
-                    name, self._count(text), max(0, room - spent), "there is no room for what it is about"
-                )
-            spent += self._count(short)
-            found.append((name, short or (MARK if text else "")))
-        return found, spent
+    async def _own(self, room: int) -> str:
+        """The text of the seat's own section in so many tokens; the mark if it does not fit."""
+        name, text = self._draft.own or ("", "")
+        short = await self._short(name, text, room, self._count)
+        if text and not short and self._draft.is_watched:
+            raise too_much(name, self._count(text), max(0, room), "there is no room for what it is about")
+        return short or (MARK if text else "")
 
     async def _reasons(self, room: int) -> list[str]:
         """The ballots' reasons in so many tokens. The longest are shortened first."""
@@ -374,39 +350,40 @@ class Assembly:
         """The steps of rules 2.4: Lite for every text that is too long, Prime once for a prompt."""
 
         def counted(step: Step) -> Step:
-            def ask(request: Request) -> Awaitable[str]:
+            def ask(prompt: Prompt, until_s: float) -> Awaitable[str]:
                 self._asked += 1
                 self._prime_asked |= step.how == "prime"
-                return step.ask(request)
+                return step.ask(prompt, until_s)
 
             return replace(step, ask=ask)
 
         return [counted(step) for step in self._common.steps if step.how != "prime" or not self._prime_asked]
 
     def _field(self, name: str, text: str, count: Counter) -> Field:
-        return Field(self._draft.packet.header.packet_id, self._draft.case.proposal_id, name, text, count)
+        return Field(self._draft.packet_id, self._draft.case.proposal_id, name, text, count)
 
 
-def _refuse_specials(asked: Iterable[Section]) -> None:
-    """Raises Refused for special tokens in a text that may not be changed."""
-    for name, text in asked:
-        if (word := special_in(text)) is not None:
-            raise Refused(
-                f"the {name} holds {word!r}, with which chat templates end or begin a message: the model's server "
-                f"may read it so, and what follows as the system's or the model's own words. {SPELL_IT}",
-                code="special_token",
-                field=name,
-            )
+def _refuse_special(proposal: str) -> None:
+    """Raises Refused for a special token in the proposal, which may not be changed."""
+    if (word := special_in(proposal)) is not None:
+        raise Refused(
+            f"the proposal holds {word!r}, with which chat templates end or begin a message: the model's server "
+            f"may read it so, and what follows as the system's or the model's own words. {SPELL_IT}",
+            code="special_token",
+            field="proposal",
+        )
 
 
 def _without_specials(draft: Draft) -> Draft:
     """The draft without special tokens in the texts that may be changed."""
     ballots = tuple(replace(each, reason=without_specials(each.reason)) for each in draft.ballots)
-    own, told = (
-        tuple((name, without_specials(text)) for name, text in sections)
-        for sections in (draft.own, draft.told)
-    )
-    return replace(draft, ballots=ballots, own=own, told=told)
+    own = draft.own and (draft.own[0], without_specials(draft.own[1]))
+    notes = tuple((name, without_specials(text)) for name, text in draft.notes)
+    return replace(draft, history=without_specials(draft.history), ballots=ballots, own=own, notes=notes)
+
+
+def _sections(own: Section | None, notes: Iterable[Section]) -> Iterable[Section]:
+    return notes if own is None else (own, *notes)
 
 
 def _lines(ballots: Sequence[ShownBallot], reasons: Sequence[str]) -> str:

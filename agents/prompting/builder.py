@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from council.agents.messaging import ids
 from council.agents.mind import BudgetClient, Case, ShownBallot, SpendingMind, Stream
-from council.agents.prompting.assembly import Assembled, Assembly, Common, Draft, Section, too_much
+from council.agents.prompting.assembly import Assembled, Assembly, Common, Draft, too_much
 from council.agents.prompting.case_history import with_history
 from council.agents.prompting.prompt import Execution, Halt, Prompt, Task
 from council.agents.prompting.shorten import TEMPLATE_TOKENS, Step
@@ -32,7 +32,7 @@ from council.agents.prompting.summary import Way, summarize
 from council.agents.prompting.texts import Texts, load_texts
 from council.protocol.answer.markers import Marker
 from council.protocol.cognition import CognitionPacket, build_packet
-from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
+from council.protocol.cognition.parts import DataField
 from council.protocol.errors import CallerError, TokenBudgetError
 from council.protocol.identity.charter import (
     INSTRUCTION_TOKENS_MAX,
@@ -66,26 +66,16 @@ def case_text(case: Case) -> str:
 
 
 def packet_of(
-    case: Case,
-    *,
-    now: datetime,
-    new_id: Callable[[], str],
-    history: Sequence[RelevantHistorySnippet] = (),
-    data_fields: Sequence[DataField] = (),
-    identity_hash: str | None = None,
+    case: Case, *, now: datetime, new_id: Callable[[], str], identity_hash: str | None = None
 ) -> CognitionPacket:
-    """The cognition packet of a case, with its intent and the relevant part of its history.
-
-    ``history`` are turns from another source, which come first. Raises EnvelopeError.
-    """
+    """The cognition packet of a case, with the relevant part of its history. Raises EnvelopeError."""
     packet = build_packet(
         case_text(case),
         now=now,
         new_id=new_id,
         session_id=case.proposal_id,
         time_budget_ms=max(0, int(case.time_left_s * 1000)),
-        data_fields=(DataField(key="proposal", value=case.proposal_id), *data_fields),
-        history=history,
+        data_fields=(DataField(key="proposal", value=case.proposal_id),),
         identity_hash=identity_hash,
     )
     return with_history(packet, case.history)
@@ -96,10 +86,9 @@ class PromptBuilder:
 
     ``role`` names the role's text. ``mtu`` is the greatest number of tokens of a prompt, as ``count`` counts them. It
     includes ``template_tokens`` for the chat template. If ``shows_schema``, it includes those of the answer's schema,
-    for servers that insert it into the prompt. ``packet_for`` makes a case's packet, with its history. If
-    ``special_tokens`` is "refuse", no prompt holds the special tokens that ``special_tokens.py`` knows: a proposal
-    with one raises Refused, and in other texts they are broken up. ``steps`` may use half of what is left of
-    ``time_s``, or of a case's time.
+    for servers that insert it into the prompt. If ``special_tokens`` is "refuse", no prompt holds the special tokens
+    that ``special_tokens.py`` knows: a proposal with one raises Refused, and in other texts they are broken up.
+    ``steps`` may use half of what is left of ``time_s``, or of a case's time.
 
     Raises TokenBudgetError if an identity or instruction does not fit, and ConfigError if a role has no text.
     """
@@ -113,7 +102,6 @@ class PromptBuilder:
         charter: Charter | None = None,
         texts: Texts | None = None,
         steps: Sequence[Step] = (),
-        packet_for: Callable[[Case], CognitionPacket] | None = None,
         new_nonce: Callable[[], str] | None = None,
         template_tokens: int = TEMPLATE_TOKENS,
         shows_schema: bool = True,
@@ -127,7 +115,6 @@ class PromptBuilder:
         instructions = {key: _instruction(key, texts, count) for key in _OWN_INSTRUCTIONS}
         # The five of rules 3.1 exist in every charter. Their limits are checked above.
         instructions |= {each.key: (each.text, "") for each in charter.task_instructions}
-        self._packet_for = packet_for
         self.common = Common(
             role=role,
             count=count,
@@ -145,19 +132,29 @@ class PromptBuilder:
             identity=_short_identity(charter.identity, mtu, count, way),
         )
 
-    def set_budget(self, purse: BudgetClient) -> None:
+    def set_budget(self, budget: BudgetClient) -> None:
         """For the steps: this seat pays for their models (rules 2.6)."""
         for step in self.common.steps:
             if isinstance(step.ask, SpendingMind):
-                step.ask.set_budget(purse)
+                step.ask.set_budget(budget)
 
     async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
-        """The prompt for the seat's own ballot, with its plan if it made one. Raises TokenBudgetError."""
-        return await self.assemble("ballot", case, await self._packet(case), plan=plan)
+        """The prompt for the seat's own ballot, with its plan if it made one. Raises TokenBudgetError.
+
+        Voting is blind: no other ballot is in it (rules 1.14).
+        """
+        if plan is None:
+            return await self._prompt("ballot", case, "ballot", "ballot_answer")
+        # rules 3.1: Refine is the ballot's call. The plan may repeat what others wrote, so it is data as well.
+        own = ("plan", clean(plan))
+        return await self._prompt("ballot", case, "refinement", "ballot_answer", "refine", own=own)
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
-        """The prompt for Prime's ruling. Only the reasons of ballots are shortened. Raises TokenBudgetError."""
-        return await self.assemble("ruling", case, await self._packet(case), ballots)
+        """The prompt for Prime's ruling, with all ballots as data (rules 1.8). Raises TokenBudgetError.
+
+        Only the reasons of the ballots are shortened.
+        """
+        return await self._prompt("ruling", case, "ruling", "ruling_answer", ballots=tuple(ballots))
 
     # A stage's prompt has its own text ``<task>_answer``, or ``<task>_marked`` for blocks, and its instruction. None
     # of them has the case's history: the ballot's prompt has it, and a model that reads it twice is paid twice.
@@ -166,27 +163,35 @@ class PromptBuilder:
         """The prompt for the plan of a review; after a halt, for a new plan. Raises TokenBudgetError."""
         if halt is None:
             return await self._stage("plan", case, "initial_planning", "PLAN", marked)
-        why = ("interrupt", self._cut(halt.reason, PROBLEM_TOKENS_MAX))
-        held = {"own": (("said", clean(halt.said)),), "told": (why,)}
-        return await self._stage("plan", case, "interruption_handling", "PLAN", marked, "halted", **held)
+        return await self._stage(
+            "plan",
+            case,
+            "interruption_handling",
+            "PLAN",
+            marked,
+            "halted",
+            own=("said", clean(halt.said)),
+            notes=(("interrupt", self._cut(halt.reason, PROBLEM_TOKENS_MAX)),),
+        )
 
     async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
         """The prompt for observing another seat's stream, without history. Raises TokenBudgetError."""
-        held = {"own": (("stream", clean(stream.text)),), "is_watched": True}
-        return await self._stage("observe", case, "observer", "INTERRUPT", marked, **held)
+        own = ("stream", clean(stream.text))
+        return await self._stage("observe", case, "observer", "INTERRUPT", marked, own=own, is_watched=True)
 
     async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
         """The prompt for the text to the user about an execution or its correction. Raises TokenBudgetError."""
-        told = ("outcome", "it was run" if done.ok else "it failed")
-        held = {"own": (("log", clean(done.log)),), "told": (told,), "is_watched": True}
+        own, notes = ("log", clean(done.log)), (("outcome", "it was run" if done.ok else "it failed"),)
         # GCP 6: a failed execution is handled like an interruption.
         instruction = "act" if done.ok else "interruption_handling"
-        return await self._stage("act", case, instruction, "RESPONSE", marked, **held)
+        return await self._stage(
+            "act", case, instruction, "RESPONSE", marked, own=own, notes=notes, is_watched=True
+        )
 
     async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
         """The prompt that asks whether the state after an execution is the intended one. Raises TokenBudgetError."""
-        held = {"own": (("state", clean(state)),), "is_watched": True}
-        return await self._stage("verify", case, "verification", "VERIFY", marked, **held)
+        own = ("state", clean(state))
+        return await self._stage("verify", case, "verification", "VERIFY", marked, own=own, is_watched=True)
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
         """The prompt again, with the beginning of the answer and why it was not accepted. Raises TokenBudgetError.
@@ -199,41 +204,32 @@ class PromptBuilder:
         why = ("problem", self._cut(problem, PROBLEM_TOKENS_MAX))
         try:
             given = ("answer", self._cut(answer, ANSWER_TOKENS_MAX))
-            return await self._assemble(replace(draft, told=(*draft.told, given, why)))
+            return await self._assemble(replace(draft, notes=(*draft.notes, given, why)))
         except TokenBudgetError:
-            return await self._assemble(replace(draft, told=(*draft.told, ("answer", _NOT_GIVEN), why)))
-
-    async def assemble(
-        self,
-        task: Literal["ballot", "ruling"],
-        case: Case,
-        packet: CognitionPacket,
-        ballots: Sequence[ShownBallot] = (),
-        *,
-        plan: str | None = None,
-    ) -> Prompt:
-        """A prompt from a packet that the caller has. Raises TokenBudgetError.
-
-        ``overruns``, of the prompt or the error, are the steps that were taken to make the prompt fit.
-        """
-        if ballots and task != "ruling":
-            raise CallerError("ballots are shown for a ruling alone: voting is blind (rules 1.14)")
-        draft = Draft(
-            task, case, packet, _proposal_sections(case, packet), (f"{task}_answer",), task, tuple(ballots)
-        )
-        if plan is not None:
-            # rules 3.1: Refine is the ballot's call. The plan may repeat what others wrote, so it is data as well.
-            frames = (*draft.frames, "refine")
-            draft = replace(draft, frames=frames, instruction="refinement", own=(("plan", clean(plan)),))
-        return await self._assemble(draft)
+            return await self._assemble(replace(draft, notes=(*draft.notes, ("answer", _NOT_GIVEN), why)))
 
     async def _stage(
-        self, task: Task, case: Case, instruction: str, marker: Marker, marked: bool, *more: str, **held: Any
+        self,
+        task: Task,
+        case: Case,
+        instruction: str,
+        marker: Marker,
+        marked: bool,
+        *more_frames: str,
+        **fields: Any,
     ) -> Prompt:
-        packet = await self._packet(replace(case, history=()))
-        frames = (f"{task}_marked" if marked else f"{task}_answer", *more)
-        draft = Draft(task, case, packet, _proposal_sections(case, packet), frames, instruction, **held)
-        return await self._assemble(replace(draft, marker=marker if marked else None))
+        frames = (f"{task}_marked" if marked else f"{task}_answer", *more_frames)
+        fields["marker"] = marker if marked else None
+        return await self._prompt(task, replace(case, history=()), instruction, *frames, **fields)
+
+    async def _prompt(self, task: Task, case: Case, instruction: str, *frames: str, **fields: Any) -> Prompt:
+        packet = await self._packet(case)
+        turns = packet.context.relevant_history_snippet
+        history = "\n".join(f"{turn.role}: {turn.summary}" for turn in turns)
+        draft = Draft(
+            task, case, packet.header.packet_id, history, case_text(case), frames, instruction, **fields
+        )
+        return await self._assemble(draft)
 
     async def _assemble(self, draft: Draft) -> Prompt:
         assembly = Assembly(self.common, draft)
@@ -246,8 +242,6 @@ class PromptBuilder:
     # The parts that all prompts share
 
     async def _packet(self, case: Case) -> CognitionPacket:
-        if self._packet_for is not None:
-            return self._packet_for(case)
         identity_hash = self.common.charter.identity.content_hash()
         made = partial(packet_of, case, now=datetime.now(UTC), new_id=ids.new_id, identity_hash=identity_hash)
         is_long = sum(len(turn.text) for turn in case.history) > AT_ONCE_CHARS
@@ -290,13 +284,6 @@ def _short_identity(identity: Identity, mtu: int, count: Counter, way: Way | Non
 
 def _nonce() -> str:
     return secrets.token_hex(8)
-
-
-def _proposal_sections(case: Case, packet: CognitionPacket) -> tuple[Section, ...]:
-    """What is kept word for word (rules 2.2): the proposal, and the user's own prompt if it is another text."""
-    proposal, prompt = case_text(case), packet.content.original_prompt
-    own = [("prompt", prompt)] if prompt.strip() and prompt != proposal else []
-    return (*own, ("proposal", proposal))
 
 
 def clean(text: str) -> str:

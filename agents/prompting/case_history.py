@@ -10,7 +10,7 @@ is shortened to the seat's tokens later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from council.agents.mind import Turn
 from council.agents.prompting.summary import split
@@ -27,24 +27,20 @@ _INDENT = "\n  "
 
 
 def with_history(packet: CognitionPacket, turns: Iterable[Turn]) -> CognitionPacket:
-    """The packet with the relevant parts of these turns after its own history, oldest first."""
-    said: list[tuple[int, str, str]] = []
-    printed: dict[str, tuple[int, str, str]] = {}
+    """The packet with the relevant parts of these turns as its history, oldest first."""
+    said: list[RelevantHistorySnippet] = []
+    printed: dict[str, RelevantHistorySnippet] = {}
     for place, (role, text) in enumerate(_pieces(turns)):
         if not (shown := _INDENT.join(text.strip().splitlines())):
             continue
+        turn = RelevantHistorySnippet(id=f"turn {place:07}", role=role, summary=shown)
         if role.startswith(_TOOLS):
             printed.pop(shown, None)  # repeated output is shown once, at its last place
-            printed[shown] = place, role, shown
+            printed[shown] = turn
         else:
-            said.append((place, role, shown))
-    own = packet.context.relevant_history_snippet
-    known = _holding(packet, (*own, *_snippets(said))) if said else packet
-    if not printed:
-        return known
-    newest = list(printed.values())[-SENTENCES_MAX:]
-    found = add_knowledge(known, _snippets(newest)).context.relevant_history_snippet[len(own) :]
-    return _holding(packet, (*own, *sorted(found, key=lambda turn: turn.id)))
+            said.append(turn)
+    found = add_knowledge(_holding(packet, said), list(printed.values())[-SENTENCES_MAX:])
+    return _holding(packet, sorted(found.context.relevant_history_snippet, key=lambda turn: turn.id))
 
 
 def _pieces(turns: Iterable[Turn]) -> Iterator[tuple[str, str]]:
@@ -59,12 +55,6 @@ def _pieces(turns: Iterable[Turn]) -> Iterator[tuple[str, str]]:
                     yield role, line[start : start + SENTENCE_CHARS_MAX]
 
 
-def _snippets(pieces: Iterable[tuple[int, str, str]]) -> tuple[RelevantHistorySnippet, ...]:
-    return tuple(
-        RelevantHistorySnippet(id=f"turn {place:07}", role=role, summary=text) for place, role, text in pieces
-    )
-
-
-def _holding(packet: CognitionPacket, turns: tuple[RelevantHistorySnippet, ...]) -> CognitionPacket:
-    context = packet.context.model_copy(update={"relevant_history_snippet": turns})
+def _holding(packet: CognitionPacket, turns: Sequence[RelevantHistorySnippet]) -> CognitionPacket:
+    context = packet.context.model_copy(update={"relevant_history_snippet": tuple(turns)})
     return packet.model_copy(update={"context": context})

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from council.agents.mind import Case, ShownBallot, Stream
 from council.protocol.errors import CouncilError
 from council.protocol.values import text_problem
 
@@ -59,12 +58,12 @@ def overruns_of(error: BaseException) -> list[dict[str, Any]]:
         found = each.facts.get("overruns") if isinstance(each, CouncilError) else None
         if isinstance(found, tuple | list) and found:
             steps = [one for one in found if isinstance(one, Overrun)]
-            told = [one for one in steps if all(map(_can_be_told, asdict(one).values()))]
-            return [asdict(one) for one in bounded(told)]
+            reported = [one for one in steps if all(map(_is_reportable, asdict(one).values()))]
+            return [asdict(one) for one in bounded(reported)]
     return []
 
 
-def _can_be_told(value: Any) -> bool:
+def _is_reportable(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= OVERRUN_CHARS_MAX and text_problem(value) is None
     return type(value) is int
@@ -135,34 +134,3 @@ class Halt:
 
     reason: str
     said: str
-
-
-class Prompter(Protocol):
-    """Builds prompts, each within its seat's MTU. Every method raises TokenBudgetError (rules 2.2, 2.4).
-
-    If ``marked``, a prompt asks for a block after a marker; otherwise for one JSON object (rules 3.2).
-    """
-
-    async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
-        """The prompt for a seat's own ballot, with its plan, if any. It holds no other ballot (rules 1.14)."""
-
-    async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
-        """The prompt for Prime's ruling on an escalated proposal, with all ballots as data (rules 1.8)."""
-
-    async def plan(self, case: Case, *, marked: bool, halt: Halt | None = None) -> Prompt:
-        """The prompt for the plan of a review; with ``halt``, for a new plan (GCP 6)."""
-
-    async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
-        """The prompt for observing another seat's work. Nothing of the observer's own work is in it (rules 6.7)."""
-
-    async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
-        """The prompt for the text to the user about an execution (GCP 6)."""
-
-    async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
-        """The prompt that asks whether the state after an execution is the intended one (GCP 6)."""
-
-    async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
-        """The prompt again, after an ``answer`` that was not accepted; ``problem`` is shown to the model.
-
-        Its canary and other checks may be new. ``answer`` may be as long as the model's output limit.
-        """

@@ -7,12 +7,13 @@ TokenBudgetError is raised.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from council.agents.prompting.prompt import Message, Overrun
+from council.agents.prompting.prompt import Message, Overrun, Prompt
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.summary import MARK, Way, summarize
 from council.agents.prompting.texts import Texts
@@ -32,31 +33,14 @@ _TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A request to a step's model, which reads ``tokens``, its template included, and has a limit for its output.
+class Step:
+    """A step that asks a model. ``ask`` returns its text; on CouncilError the next step is tried.
 
-    An answer after ``until_s`` of the loop's clock is not used. ``sources`` and ``sent`` are as in a prompt.
+    Its arguments are the prompt and a time of the loop's clock after which the text is not used.
     """
 
-    proposal_id: str
-    messages: tuple[Message, ...]
-    tokens: int
-    output_tokens_max: int
-    until_s: float = math.inf
-    sources: tuple[tuple[str, str], ...] = ()
-    sent: int = 0
-
-
-def _nothing(_: str) -> str:
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step that asks a model. ``ask`` returns its text; on CouncilError the next step is tried."""
-
     how: Literal["lite", "prime"]
-    ask: Callable[[Request], Awaitable[str]]
+    ask: Callable[[Prompt, float], Awaitable[str]]
     count: Counter
     mtu: int
 
@@ -73,7 +57,7 @@ class Field:
     name: str
     text: str
     count: Counter
-    problem: Callable[[str], str] = _nothing
+    problem: Callable[[str], str] = lambda _: ""
 
     def overrun(self, limit: int, after: int, how: str) -> Overrun:
         return Overrun(self.packet, self.name, limit, self.count(self.text), after, how)
@@ -136,10 +120,18 @@ async def _summarized(
         return "", f"it would have to read {tokens:,} tokens, and its MTU is {step.mtu:,}"
     if asyncio.get_running_loop().time() >= until_s:
         return "", "no time is left to ask it"
-    sources, messages = texts.sources("compressor"), (Message("user", asked),)
+    prompt = Prompt(
+        "compress",
+        field.proposal_id,
+        (Message("user", asked),),
+        schema={},
+        tokens=tokens,
+        sources=texts.sources("compressor"),
+        sent=0 if getattr(step.count, "is_estimate", True) else sent,
+        output_tokens_max=written,
+    )
     try:
-        sent = 0 if getattr(step.count, "is_estimate", True) else sent
-        said = await step.ask(Request(field.proposal_id, messages, tokens, written, until_s, sources, sent))
+        said = await step.ask(prompt, until_s)
     except CouncilError as error:
         return "", quoted(error.message, 200)
     said = said.strip()
@@ -156,11 +148,9 @@ def fresh_nonce(new_nonce: Callable[[], str], text: str) -> str:
     """A nonce that the text does not hold. Raises EnvelopeError if ``new_nonce`` gives none that is fit."""
     for _ in range(_TRIES - 1):
         nonce = new_nonce()
-        try:
+        with contextlib.suppress(EnvelopeError):
             check_nonce(nonce, text)
-        except EnvelopeError:
-            continue
-        return nonce
+            return nonce
     nonce = new_nonce()
     check_nonce(nonce, text)
     return nonce

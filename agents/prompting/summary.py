@@ -23,7 +23,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from itertools import accumulate, islice, pairwise
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from council.protocol.errors import OperatorError, TokenBudgetError
 from council.protocol.values import quoted
@@ -47,15 +47,13 @@ class Summary:
     """A text within its limit, and how it was shortened.
 
     ``text`` is empty if not one sentence fits; the next step of the ladder is then taken. ``tokens`` counts the whole
-    text with the mark. ``way`` is "whole" if nothing was left out; the text then has no mark. ``left_out`` is the
-    number of omitted sentences.
+    text with the mark. ``way`` is "whole" if nothing was left out; the text then has no mark.
     """
 
     text: str
     tokens: int
     tokens_before: int
     way: Done
-    left_out: int
 
 
 def summarize(
@@ -74,7 +72,7 @@ def summarize(
     """
     places, before = _places(text, keep), count(text)
     if before <= tokens_max:
-        return Summary(text, before, before, "whole", 0)
+        return Summary(text, before, before, "whole")
     pieces = split(text)
     pinned = _pinned(pieces, places)
     if pinned and (needed := count(_joined(pieces, pinned))) > tokens_max:
@@ -88,7 +86,7 @@ def summarize(
     rankings, done = _rankings(pieces, pinned, way or installed_way())
     chosen = _chosen(pieces, pinned, rankings, tokens_max, count)
     shortened = _joined(pieces, chosen)
-    return Summary(shortened, count(shortened), before, done, len(pieces) - len(chosen))
+    return Summary(shortened, count(shortened), before, done)
 
 
 def installed_way() -> Way:
@@ -168,24 +166,21 @@ def _all_sentences(block: str) -> Iterator[str]:
     yield from _sentences(block)
 
 
-def _sentences(block: str) -> list[str]:
-    """The sentences of a block of prose. The spaces between them, which sentencex omits, stay with the one before.
+def _sentences(block: str) -> Iterator[str]:
+    """The sentences of a block of prose, each with the space after it.
 
-    The indentation of a line is kept: further lines of a turn are indented, so that none can look like a turn.
+    The indentation of a line stays with it: further lines of a turn are indented, so that none can look like a turn.
     """
-    from sentencex import segment
+    from sentencex import get_sentence_boundaries
 
-    starts, at, is_stump = [0], 0, False
-    for sentence in segment("en", block):
-        found = block.find(sentence, at)
-        if found < 0:
-            continue  # it is not in the text like this, so it stays with the one before
-        line = block.rfind("\n", 0, found) + 1
-        start = found if block[line:found].strip() else line
-        if start > starts[-1] and not is_stump:
-            starts.append(start)
-        at, is_stump = found + len(sentence), bool(_STUMP.fullmatch(sentence))
-    return [block[start:end] for start, end in pairwise([*starts, len(block)])]
+    held = ""
+    for found in get_sentence_boundaries("en", block):
+        held += found["text"]
+        if not _STUMP.fullmatch(found["text"]):
+            whole = held.rstrip(" \t") if held.rstrip(" \t").endswith("\n") else held
+            yield whole
+            held = held[len(whole) :]
+    yield held
 
 
 def _places(text: str, keep: Sequence[str]) -> list[tuple[int, int]]:
@@ -224,22 +219,16 @@ def _joined(pieces: Sequence[str], chosen: Sequence[int]) -> str:
 # Choosing
 
 
-class _Space(Protocol):
-    """Sentences as points: the nearness of each to the centre, and the neighbours of one (both 0 to 1)."""
-
-    nearness: list[float]
-
-    def near(self, at: int) -> Iterable[tuple[int, float]]: ...
-
-
 class _Ranking:
     """The sentences of a space, best first: near to the centre, and far from those that were chosen.
+
+    A space has the ``nearness`` of each sentence to the centre, and ``near``, the neighbours of one (both 0 to 1).
 
     A score never rises. So if the first one in the queue has a current score, it is the best of all. ``names`` are
     the numbers of the sentences in the text, and ``taken`` those that are chosen from the start.
     """
 
-    def __init__(self, space: _Space, names: Sequence[int], taken: Sequence[int]) -> None:
+    def __init__(self, space: _TfIdf | _MiniLm, names: Sequence[int], taken: Sequence[int]) -> None:
         self._space, self._names = space, names
         self._places = {name: at for at, name in enumerate(names)}
         self._repeated = [0.0] * len(names)

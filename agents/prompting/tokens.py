@@ -2,7 +2,6 @@
 
     count = counter_for("gpt-4o-mini")
     count("hello world")           # 2
-    count.cut(text, 100)           # as much of its beginning as 100 tokens hold
     count.is_estimate              # False: it is this model's own tokenizer
 
 ``RULES`` map names of models to vocabularies. For a model without a rule, such as any Claude, whose vocabulary is not
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,10 +88,9 @@ _STAND_IN = "\x7f"  # in place of what is left out: a character that merges with
 TOKENS_A_BYTE = {"qwen3": 3, ESTIMATE: 5}
 EDGE_TOKENS_MAX = 4  # tokens that some put in front, and an estimate's allowance
 
-# The cache holds counts for texts of so many characters: about a hundred prompts. Each entry counts as so many more,
-# because a short text takes hardly less memory.
-CACHED_CHARS_MAX = 4 << 20
-CACHED_ENTRY_CHARS = 100
+# The cache holds the counts of the newest texts, some dozen prompts. A longer text is counted each time, so that the
+# texts have at most four million characters together.
+CACHED_TEXTS, CACHED_CHARS_MAX = 256, 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +123,16 @@ class TokenCounter:
         return f"an estimate: {more / than:g} times the most that {panel} need; a token for each byte beyond ASCII"
 
     def __call__(self, text: str) -> int:
-        """The number of tokens of ``text``. Counts are cached."""
-        return _COUNTS.get(self.tokenizer, text)
+        """The number of tokens of ``text``. Counts of short texts are cached."""
+        if len(text) > CACHED_CHARS_MAX:
+            return _counting(self.tokenizer)(text)
+        return _cached(self.tokenizer, text)
 
     def most(self, text: str) -> int:
         """An upper limit of the tokens of ``text``, by its bytes alone; with a ``tokenizer.json``, the count."""
         if self.tokenizer.endswith(".json"):  # it may change a text in any way before it counts
             return self(text)
         return EDGE_TOKENS_MAX + len(text.encode()) * TOKENS_A_BYTE.get(self.tokenizer, 1)
-
-    def cut(self, text: str, tokens_max: int) -> str:
-        """The longest beginning of ``text`` that was found to have at most ``tokens_max`` tokens; all of it if it
-        fits.
-
-        It is cut at a character, not at a word. The result itself was counted, because n tokens may end within a
-        character, and some tokenizers change their input.
-        """
-        if self(text) <= tokens_max:
-            return text
-        count = _counting(self.tokenizer)
-        fits, too_long = 0, len(text)
-        while too_long - fits > 1:
-            middle = (fits + too_long) // 2
-            if count(text[:middle]) <= tokens_max:
-                fits = middle
-            else:
-                too_long = middle
-        return text[:fits]
 
     def prime(self) -> None:
         """Loads the tokenizer, once in a process, so that no prompt waits for it.
@@ -253,34 +233,6 @@ def _estimated(text: str) -> int:
     return ESTIMATE_ALLOWANCE + (more * poorest + than - 1) // than + bytes_beyond_ascii
 
 
-class _Counts:
-    """A cache of counts. The least recently used are dropped first."""
-
-    def __init__(self, chars_max: int) -> None:
-        self.chars_max = chars_max
-        self.chars = 0
-        self._known: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, tokenizer: str, text: str) -> int:
-        key = (tokenizer, text)
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        found = _counting(tokenizer)(text)
-        if len(text) + CACHED_ENTRY_CHARS <= self.chars_max:  # it would push out all others
-            self._store(key, found)
-        return found
-
-    def _store(self, key: tuple[str, str], found: int) -> None:
-        with self._lock:
-            if key not in self._known:
-                self.chars += len(key[1]) + CACHED_ENTRY_CHARS
-            self._known[key] = found
-            while self.chars > self.chars_max:
-                (_, oldest), _ = self._known.popitem(last=False)
-                self.chars -= len(oldest) + CACHED_ENTRY_CHARS
-
-
-_COUNTS = _Counts(CACHED_CHARS_MAX)
+@lru_cache(maxsize=CACHED_TEXTS)
+def _cached(tokenizer: str, text: str) -> int:
+    return _counting(tokenizer)(text)

@@ -28,7 +28,7 @@ GIVEN_UP_MAX = 1_000
 # The kinds of error in a metric are few: an HTTP status, or a word.
 _ERROR = re.compile(r"[1-5][0-9]{2}|timeout|connection_error")
 OTHER = "other"
-# If a council has not answered for so many seconds, it is gone, and waiting any longer is of no use.
+# If a council has not answered for so many seconds, it is gone, and there is no use in waiting longer.
 ANSWER_MAX_S = 120.0
 
 
@@ -61,7 +61,7 @@ class SeatBudgetClient:
             before = _holders.setdefault(mind, self)
             if before is not self and not before.closed:
                 raise MindError(
-                    f"one mind sits on {before.seat} and on {self.seat}, and would pay for both from one purse: "
+                    f"one mind sits on {before.seat} and on {self.seat}, and would pay for both from one budget: "
                     "give each seat a mind of its own",
                     seat=self.seat,
                     mind=repr(mind),
@@ -74,11 +74,11 @@ class SeatBudgetClient:
         """Whether it will send more to the council."""
         return bool(self._asked or self._open)
 
-    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
-        facts = {"task": task, "model": model, "tokens": worst.tokens, "microusd": worst.microusd, **told}
+    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **facts: Any) -> str:
+        data = {"task": task, "model": model, "tokens": worst.tokens, "microusd": worst.microusd, **facts}
         why = ""
         for _ in range(ASKED_MAX):
-            call_id, denial = await self._ask(proposal_id, facts)
+            call_id, denial = await self._ask(proposal_id, data)
             if denial is None:
                 return call_id
             why = denial.why
@@ -88,9 +88,9 @@ class SeatBudgetClient:
             f"{self.seat} may not call {model} for {proposal_id}: {why}", seat=self.seat, model=model
         )
 
-    async def _ask(self, proposal_id: str, facts: Mapping[str, Any]) -> tuple[str, Denial | None]:
+    async def _ask(self, proposal_id: str, data: Mapping[str, Any]) -> tuple[str, Denial | None]:
         call_id = self._signer.new_id()
-        sealed = self._signer.info(proposal_id, "reserve", facts, msg_id=call_id)
+        sealed = self._signer.info(proposal_id, "reserve", data, msg_id=call_id)
         answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = answer
         self._open[call_id] = proposal_id, work.get()  # now it may be granted, even if the wait is cancelled
@@ -144,9 +144,9 @@ class SeatBudgetClient:
             self.settle(call_id, None)
 
 
-def error_kind(told: str) -> str:
+def error_kind(error: str) -> str:
     """The kind of an error, as a metric distinguishes it."""
-    return told if _ERROR.fullmatch(told) else OTHER
+    return error if _ERROR.fullmatch(error) else OTHER
 
 
 _holders: WeakKeyDictionary[SpendingMind, SeatBudgetClient] = WeakKeyDictionary()

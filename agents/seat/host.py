@@ -61,7 +61,6 @@ class SeatHost:
     ) -> None:
         self.name = name
         self.say: Callable[[bytes], None]
-        self.refused = 0
         self._uptime = uptime
         self._spans = spans
         self._signer = SeatSigner(name, key, council_id, wall, new_id)
@@ -101,11 +100,10 @@ class SeatHost:
     # What arrives
 
     def receive(self, message: bytes) -> None:
-        """Takes one message of the council's (``seat_messages``). An invalid one is counted in ``refused``."""
+        """Takes one message of the council's (``seat_messages``). An invalid one is ignored."""
         try:
             envelope, about, time_left_s = seat_messages.read(message)
         except CouncilError:
-            self.refused += 1
             return
         content, proposal_id = envelope.content, envelope.parent_id
         if self._spans is not None and isinstance((shown := about or envelope).content, Proposal):
@@ -141,8 +139,8 @@ class SeatHost:
 
     def _begin(self, case: Case, task_name: str, *more: Any) -> None:
         sent = self._sent.answer(case.proposal_id, task_name)
-        for said in sent:
-            self.say(said)
+        for each in sent:
+            self.say(each)
         if not sent:
             self._work.start(WorkItem(case, task_name, more))
 
@@ -162,12 +160,11 @@ class SeatHost:
         if item.observed is not None:
             self._send_observation(item, item.observed, thought)
             return
-        sealed = self._signer.thought(item.proposal_id, item.task_name, thought)
+        sealed = [self._signer.thought(item.proposal_id, item.task_name, thought)]
         if isinstance(thought, Opinion) and thought.escalate:
             # It is sent before the ballot, which may decide the proposal: then it would be too late (rules 1.8).
-            raised = self._signer.escalation(item.proposal_id, thought.escalate)
-            self._remember_and_say(item.proposal_id, "escalation", raised)
-        self._remember_and_say(item.proposal_id, item.task_name, sealed)
+            sealed.insert(0, self._signer.escalation(item.proposal_id, thought.escalate))
+        self._remember_and_say(item, sealed)
 
     def _send_observation(self, item: WorkItem, stage: ObservedStage, thought: Any) -> None:
         if not isinstance(thought, Observation):
@@ -189,7 +186,7 @@ class SeatHost:
         data = {"task": item.kind} | ({"overruns": overruns} if overruns else {})
         sealed = self._signer.info(item.proposal_id, "fault", data, why)
         if item.observed is None:
-            self._remember_and_say(item.proposal_id, item.task_name, sealed)
+            self._remember_and_say(item, [sealed])
         else:
             self.say(sealed)
 
@@ -203,9 +200,10 @@ class SeatHost:
     def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "stream", data, text))
 
-    def _remember_and_say(self, proposal_id: str, task_name: str, sealed: bytes) -> None:
-        self._sent.add(proposal_id, task_name, sealed)
-        self.say(sealed)
+    def _remember_and_say(self, item: WorkItem, sealed: Sequence[bytes]) -> None:
+        self._sent.add(item.proposal_id, item.task_name, sealed)
+        for each in sealed:
+            self.say(each)
 
 
 def _case_of(envelope: Envelope, time_left_s: float) -> Case:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
@@ -93,27 +93,25 @@ class SeatSigner:
 
 
 class SentMessages:
-    """The ballots, rulings and escalations that a seat has sent, the newest of them by count and bytes.
+    """What a seat has sent for each task, the newest by count and bytes: an escalation, if any, then the ballot.
 
     The council asks again after a reply was lost. The seat then sends the same bytes (rules 1.3).
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], Sequence[bytes]] = OrderedDict()
         self._bytes = 0
 
-    def add(self, proposal_id: str, task_name: str, sealed: bytes) -> None:
+    def add(self, proposal_id: str, task_name: str, sealed: Sequence[bytes]) -> None:
         self.forget(proposal_id, task_name)
         self._kept[proposal_id, task_name] = sealed
-        self._bytes += len(sealed)
+        self._bytes += sum(map(len, sealed))
         while len(self._kept) > REMEMBERED_MAX or self._bytes > REMEMBERED_BYTES_MAX:
             self.forget(*next(iter(self._kept)))
 
-    def answer(self, proposal_id: str, task_name: str) -> list[bytes]:
-        """What the seat sent for this task, an escalation first; empty if it has sent nothing."""
-        sent = self._kept.get((proposal_id, task_name))
-        raised = self._kept.get((proposal_id, "escalation"))
-        return [] if sent is None else [sent] if raised is None else [raised, sent]
+    def answer(self, proposal_id: str, task_name: str) -> Sequence[bytes]:
+        """What the seat sent for this task; empty if it has sent nothing."""
+        return self._kept.get((proposal_id, task_name), ())
 
     def forget(self, proposal_id: str, task_name: str) -> None:
-        self._bytes -= len(self._kept.pop((proposal_id, task_name), b""))
+        self._bytes -= sum(map(len, self._kept.pop((proposal_id, task_name), ())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from council.agents.messaging.mailbox import Courier, Mailbox, Reply
@@ -11,11 +12,10 @@ from council.protocol.errors import CouncilError
 
 
 class RemoteSeat:
-    """Gives access to ``host``. ``refused`` counts messages that the council did not seal with ``key``."""
+    """Gives access to ``host``. Messages that the council did not seal with ``key`` are ignored."""
 
     def __init__(self, host: SeatHost, key: bytes, council_id: str) -> None:
         self.host = host
-        self.refused = 0
         self._key = key
         self._council_id = council_id
         self._mailbox = Mailbox()
@@ -24,12 +24,8 @@ class RemoteSeat:
     async def exchange(self, batch: Sequence[bytes]) -> Reply:
         """Takes the council's messages. Returns ballots as they are cast, and whether more will come."""
         for sealed in batch:
-            try:
-                message = signing.open_to(sealed, self._key, self._council_id, self.host.name)
-            except CouncilError:
-                self.refused += 1  # not from our council, so no error is returned
-            else:
-                self.host.receive(message)
+            with contextlib.suppress(CouncilError):  # not from our council, so no error is returned
+                self.host.receive(signing.open_to(sealed, self._key, self._council_id, self.host.name))
         return await self._mailbox.collect(self.host.is_busy)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any
 
@@ -62,46 +63,36 @@ class Threads:
     """
 
     def __init__(self, seat: str, what: str, hung_max: int) -> None:
-        self.hung = 0
         self._seat, self._what = seat, what
         self._hung_max = hung_max
+        self._hung: set[Future[Any]] = set()
+
+    @property
+    def hung(self) -> int:
+        return len(self._hung)
 
     async def run(self, think: Callable[[], Any]) -> Any:
         """Runs a plain function on a daemon thread, so that a function that hangs blocks no other."""
         if self.hung >= self._hung_max:
             raise RuntimeError(f"{self.hung} earlier {self._what} of this mind still hang; restart its seat")
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[Any] = loop.create_future()
+        result: Future[Any] = Future()
+        result.set_running_or_notify_cancel()  # a thread can't be cancelled
         context = copy_context()  # the thread belongs to the same work item and span
 
-        def settle(value: Any, error: Exception | None) -> None:
-            if result.cancelled():
-                self.hung -= 1  # it was given up, and has ended after all
-            elif error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(value)
-
         def run() -> None:
-            outcome: tuple[Any, Exception | None]
             try:
-                outcome = (context.run(think), None)
+                result.set_result(context.run(think))
             except BaseException as error:  # noqa: BLE001 - passed to the loop, where it costs the ballot
-                if not isinstance(error, Exception) or isinstance(
-                    error, StopIteration
-                ):  # a future refuses these
-                    error = RuntimeError(_text_of(error, repr))
-                outcome = (None, error)
-            try:
-                loop.call_soon_threadsafe(settle, *outcome)
-            except RuntimeError:
-                return  # the loop is closed, so nobody waits for the result
+                if not isinstance(error, Exception) or isinstance(error, StopIteration):
+                    error = RuntimeError(_text_of(error, repr))  # no task may raise these
+                result.set_exception(error)
 
         threading.Thread(target=run, name=f"council-{self._seat}", daemon=True).start()
         try:
-            return await result
+            return await asyncio.wrap_future(result)
         except asyncio.CancelledError:
-            self.hung += result.cancelled()  # unless it had ended just before
+            self._hung.add(result)
+            result.add_done_callback(self._hung.discard)  # at once if it has ended
             raise
 
 

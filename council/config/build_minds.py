@@ -172,7 +172,7 @@ def _built(thing: Any, options: Mapping[str, Any], *, seat: str, path: str) -> M
     if not callable(
         getattr(thing, "review", None)
     ):  # before it is built, because building it may do anything
-        raise _wrong(seat, path, f"{thing.__qualname__} is no mind: expected a class with review(case)")
+        raise _wrong(seat, path, f"{thing.__qualname__} is not a mind: expected a class with review(case)")
     try:
         instance = thing(**options)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What seats say on a proposal: ballots, failures, observations, escalations, rulings. Knows no clock."""
+"""What seats send on a proposal: ballots, failures, observations, escalations, rulings. Knows no clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ballot(state: CouncilState, event: ev.BallotCast, now: Moment) -> Effects:
     if _is_repeated(ballot, proposal.ballots + proposal.late, proposal.asked):
         return [do.NoteIgnored(ballot.seat, "the same ballot again")]
     if proposal.stage != "deliberating":
-        # Voting is over: Prime or a human was shown the ballots, and decides on those.
+        # Voting is over: Prime or a human decides from the ballots that they were shown.
         store(state, proposal, (replace(proposal, late=(*proposal.late, ballot)), []))
         return _late(ballot)
     effects: Effects = [do.AnnounceBallot(ballot, late=False)]
@@ -56,7 +56,7 @@ def ballot(state: CouncilState, event: ev.BallotCast, now: Moment) -> Effects:
 
 
 def _is_repeated(ballot: Ballot, earlier: tuple[Ballot, ...], asked: frozenset[str]) -> bool:
-    """Whether these bytes were received before. Raises Refused for a second or an unasked ballot."""
+    """Whether these bytes came before. Raises Refused for a second ballot, or one of a seat that was not asked."""
     if ballot.seat not in asked:
         raise _not_asked(ballot.proposal_id, ballot.seat)
     for first in earlier:
@@ -87,7 +87,7 @@ def _refuse_unasked(proposal: Proposal, seat: str) -> None:
 
 
 def _late(ballot: Ballot) -> Effects:
-    """A ballot after the vote is shown and changes nothing; a grave one raises an alert (rules 1.7)."""
+    """Shows a late ballot, which changes nothing; one that would have escalated raises an alert (rules 1.7)."""
     effects: Effects = [do.AnnounceBallot(ballot, late=True)]
     if ballot.risk_level == "high" or unsure(ballot.confidence) or ballot.asks_human:
         text = f"{ballot.seat} voted {ballot.vote} after the vote had ended: {ballot.reason}"
@@ -96,7 +96,7 @@ def _late(ballot: Ballot) -> Effects:
 
 
 def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
-    """Sends a proposal to Prime's ruling, or adds a reason to one that is on its way there."""
+    """Has a proposal go to Prime's ruling after the vote, or adds a reason to one that does."""
     why = why if len(why) <= REASON_TOLD_MAX else why[:REASON_TOLD_MAX] + "…"
     if why in proposal.escalated_for or len(proposal.escalated_for) >= REASONS_MAX:
         return proposal
@@ -106,7 +106,7 @@ def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
 
 @ev.handles(ev.BallotUnreadable)
 def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> Effects:
-    """A vote that can't be read is no ballot; the seat is asked once more (rules 1.2)."""
+    """Asks the seat once more after a vote that can't be read; a second such vote loses the ballot (rules 1.2)."""
     seat_of(state, event.seat)
     proposal = open_proposal(state, event.proposal_id, event.seat)
     _refuse_unasked(proposal, event.seat)
@@ -134,13 +134,13 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
 
 @ev.handles(ev.WorkFailed)
 def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
-    """A mind that raised, hung or spoke nonsense costs its ballot, never the council."""
+    """A mind that raised, hung or returned an invalid value loses its ballot; the council goes on without it."""
     seat_of(state, event.seat)
     if event.proposal_id in state.closed:
         return [do.NoteIgnored(event.seat, "a failure on a proposal that is decided")]
     proposal = open_proposal(state, event.proposal_id, event.seat)
     loss = do.AnnounceLoss(event.proposal_id, event.seat, event.task, event.why, overruns=event.overruns)
-    if event.task == "observation":  # nobody waits for one; told once, for it will go on failing
+    if event.task == "observation":  # nothing waits for one; announced once, since it may go on failing
         _refuse_unasked(proposal, event.seat)
         acted = _acted(proposal, event.seat, "lost observation", "first")
         if acted is None or proposal.stage != "deliberating":
@@ -184,19 +184,19 @@ def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | 
 
 @ev.handles(ev.StreamObserved)
 def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
-    """Three interrupts in a row on one stream escalate; a clean observation starts again (rules 1.8).
+    """Takes an observation of the observer. Three interrupts in a row on one stream escalate (rules 1.8).
 
-    Of the observer alone. A round counts as halted once, also where its seat is told again, for the first letter may
-    be lost. A clean one counts that is of a whole round, after the last that was halted: that a plan begins well, or
-    an earlier one was well, takes back no halt.
+    A round counts as halted once, even if the seat is told again because the first message may be lost. A clean
+    observation resets the count if it is of a whole round, later than the last that was halted. A plan that begins
+    well, or a clean earlier round, does not take back a halt.
     """
     seat_of(state, event.observer)
     seat_of(state, event.stream)
     if event.observer == event.stream:
         raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
     if event.observer != state.rules.observer:
-        does = f"{state.rules.observer} does" if state.rules.observer else "nobody does"
-        raise _observes_not(
+        does = f"{state.rules.observer} does" if state.rules.observer else "no seat does"
+        raise _observation_refused(
             event, f"{event.observer} does not observe in this council: {does}", "not_observer"
         )
     if event.proposal_id in state.closed:
@@ -207,8 +207,8 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
             why = (
                 f"{event.observer} observed {event.stream} on {event.proposal_id}, which {seat} was not given"
             )
-            raise _observes_not(event, why, "not_asked")
-    # Apart: a seat that has found much to be well may still call a halt.
+            raise _observation_refused(event, why, "not_asked")
+    # Two allowances: a seat that has used up its clean observations may still call a halt.
     kind = "interrupt" if event.interrupt else "observation"
     acted = _acted(proposal, event.observer, kind, event.msg_id)
     if acted is None:
@@ -238,12 +238,12 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     return effects + store(state, proposal, concluded)
 
 
-def _observes_not(event: ev.StreamObserved, why: str, code: str) -> Refused:
+def _observation_refused(event: ev.StreamObserved, why: str, code: str) -> Refused:
     return Refused(why, code=code, proposal_id=event.proposal_id, sender=event.observer)
 
 
 def _is_at_work(proposal: Proposal, seat: str) -> bool:
-    """Whether a seat's ballot is still awaited, so that a halt may change what it thinks."""
+    """Whether a seat's ballot is still awaited, so that a halt may change it."""
     return proposal.stage == "deliberating" and seat not in proposal.done()
 
 
@@ -256,7 +256,7 @@ def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effe
         return [do.NoteIgnored(event.seat, "an escalation that changes nothing any more")]
     effects: Effects = []
     acted = _escalate(acted, f"{event.seat} escalated it: {event.reason}", effects)
-    # A tie that waited for Prime's own ballot waits no more: Prime is to rule (rules 1.8).
+    # A tie that waited for Prime's own ballot goes to Prime's ruling instead (rules 1.8).
     return effects + store(state, proposal, conclusion.conclude(state, acted, now))
 
 

@@ -1,9 +1,8 @@
-"""What model calls may cost: reserved before each at its worst, settled after it. Knows nothing of models and prices.
+"""What model calls may cost: reserved before each call, settled after it. Knows nothing of models and prices.
 
-A seat asks before it calls a model, and calls it only once that is granted, so that calls under way together
-can't overshoot together (rules 2.6). What is reserved counts like what is spent, on the proposal, the seat and the
-council alike. A call that nobody will tell the end of, because its seat or the coordinator died, has cost what was
-reserved for it.
+A seat reserves the highest cost of a call, and makes it only once that is granted, so that calls under way together
+can't exceed a cap together (rules 2.6). Reserved amounts count like spent ones, on the proposal, the seat and the
+council. If a seat or the coordinator dies, its calls under way have cost what was reserved for them.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from council.core.state import (
 from council.core.state_store import Effects, open_proposal, seat_of, store
 from council.protocol.errors import Refused
 
-# How a seat names a call that is for a look at another's work.
+# The task of a call that observes another seat's work.
 LOOK = "observe"
 
 
 @ev.handles(ev.CallReserved)
 def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effects:
-    """Grants a call, or denies it where its worst does not fit; one that is asked for again is granted again.
+    """Grants a call, or denies it if its highest cost does not fit. A repeated request is granted again.
 
-    Raises Refused for a proposal that its seat was never given.
+    Raises Refused for a proposal that the seat was never given.
     """
     call = event.call
     seat_of(state, call.seat)
@@ -48,7 +47,7 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
     if call.proposal_id in state.closed:
         return _denied(call, f"{call.proposal_id} is decided already")
     proposal = open_proposal(state, call.proposal_id, call.seat)
-    # Who was away when it came may rule all the same.
+    # Prime may rule even if it was inactive when the proposal came.
     rules_on_it = proposal.stage == "ruling" and call.seat == state.rules.prime
     if call.seat not in proposal.asked and not rules_on_it:
         raise Refused(
@@ -69,15 +68,15 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
             return _denied(
                 call, f"{ACTS_MAX} calls were {kind} on {call.proposal_id}, the most that a seat may ask for"
             )
-    told: Effects = [do.AnnounceOverruns(call, event.overruns)] if event.overruns else []
+    effects: Effects = [do.AnnounceOverruns(call, event.overruns)] if event.overruns else []
     why = _too_much(state, proposal, call)
-    if why:  # for good: else a late duplicate of the question might be granted to a seat that has given up
+    if why:  # for good: else a late duplicate of the request might be granted to a seat that has given up
         acts = {**proposal.acts, f"{call.seat} denial": refused | {call.call_id}}
         if call.task != LOOK:
             acts[unpaid(call.seat)] = frozenset({call.call_id})
         after = replace(proposal, acts=acts)
-        told.append(do.AnnounceDenial(call, why))
-        return [*told, *_denied(call, why, again=False), *store(state, proposal, (after, []))]
+        effects.append(do.AnnounceDenial(call, why))
+        return [*effects, *_denied(call, why, again=False), *store(state, proposal, (after, []))]
     state.calls[call.call_id] = Granted(call, now.uptime_s)
     acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
     if call.task != LOOK:
@@ -90,11 +89,11 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
     )
     state.paid[call.seat] = _begun(_paid_by(state, call.seat), call)
     grant = do.GrantCall(call.seat, call.proposal_id, call.call_id)
-    return [*told, grant, *store(state, proposal, (after, []))]
+    return [*effects, grant, *store(state, proposal, (after, []))]
 
 
 def _denied(call: Call, why: str, *, again: bool = True, anew: bool = False) -> Effects:
-    """``again``: nothing has changed by it, so that it leaves no record, however often it is asked."""
+    """``again``: the denial changes nothing, so it leaves no record, however often the seat asks."""
     return [do.DenyCall(call.seat, call.proposal_id, call.call_id, why, again, anew)]
 
 
@@ -103,9 +102,9 @@ def _begun(account: Account, call: Call) -> Account:
 
 
 def _too_much(state: CouncilState, proposal: Proposal, call: Call) -> str:
-    """Why the worst of a call does not fit, with the figures; empty where it does.
+    """Why the highest cost of a call does not fit, with the figures; empty if it fits.
 
-    A look must leave room for the ballots: for each that is awaited as much as the dearest call so far.
+    An observation must leave room for each ballot that is awaited: as much as the dearest call so far.
     """
     budget = state.rules.budget
     own = _paid_by(state, call.seat)
@@ -149,7 +148,7 @@ def _measured(caps: Caps, used: Spend, worst: Spend, kept: Spend) -> Iterator[tu
 
 @ev.handles(ev.CallSettled)
 def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:
-    """What a call has cost takes the place of what was reserved for it; unknown usage costs the reservation."""
+    """Replaces the amount reserved for a call by what it has cost; unknown usage costs the reserved amount."""
     seat_of(state, event.seat)
     granted = state.calls.get(event.call_id)
     if granted is None:
@@ -166,7 +165,7 @@ def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:
 
 
 def abandoned(state: CouncilState, now: Moment, seat: str | None = None) -> Effects:
-    """The calls of a seat that died, or all of them: nobody will tell what they came to."""
+    """Settles the calls of a seat that died, or all calls, at what was reserved: their usage stays unknown."""
     calls = [granted for granted in state.calls.values() if seat in (None, granted.call.seat)]
     return [effect for granted in calls for effect in _settle(state, granted, None, now)]
 
@@ -191,10 +190,11 @@ def _settle(
     if proposal is not None:
         accounts = _with(proposal.accounts, closed(_account_of(proposal.accounts, call.seat)))
         store(state, proposal, (replace(proposal, accounts=accounts), []))
-    else:  # decided meanwhile: the decision tells what it came to in the end
-        gone = state.closed[call.proposal_id]
-        accounts = _with(gone.decision.spent, closed(_account_of(gone.decision.spent, call.seat)))
-        state.closed[call.proposal_id] = replace(gone, decision=replace(gone.decision, spent=accounts))
+    else:  # decided meanwhile: its decision shows the final cost
+        decided = state.closed[call.proposal_id]
+        spending = decided.decision.spent
+        accounts = _with(spending, closed(_account_of(spending, call.seat)))
+        state.closed[call.proposal_id] = replace(decided, decision=replace(decided.decision, spent=accounts))
     took_s = now.uptime_s - granted.at_s
     effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None, seconds=took_s, error=error)]
     if spent.tokens > call.worst.tokens or spent.microusd > call.worst.microusd:

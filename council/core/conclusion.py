@@ -1,24 +1,28 @@
-"""Decides: when the ballots that are in make a decision, and what it says. Knows nothing of envelopes.
+"""Decides: counts the ballots that are in, says whether they make a decision, and which. Knows no envelopes.
 
-``conclude`` is asked after whatever may have brought an open proposal nearer to its end; it answers with
-the proposal as it goes on, or the decision, and what is to be announced. Nothing here changes the state.
+Handlers call ``conclude`` after each event that may end the voting on an open proposal. It returns the proposal as
+it goes on, or the decision, and what to announce. Nothing here changes the state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
-from council.core import escalation, tally
+from council.core import escalation
 from council.core.effects import AnnounceDecision, AnnounceEscalation, Effect, RequestRuling
 from council.core.state import (
     Absent,
     Answer,
+    Ballot,
     CouncilState,
     Decision,
     Moment,
     Outcome,
     Proposal,
     Rules,
+    Tally,
     TieBreak,
     unsure,
 )
@@ -27,30 +31,30 @@ Concluded = tuple[Proposal | Decision, list[Effect]]
 
 
 def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: bool = False) -> Concluded:
-    """The end of voting on ``proposal``, if it has come. ``expired``: its deadline has passed."""
+    """Ends the voting on ``proposal`` if it is time to. ``expired``: its deadline has passed."""
     rules = state.rules
     if proposal.stage != "deliberating":
         return proposal, []
-    too_dear = _is_quorum_unpaid(state, proposal)
-    if len(proposal.ballots) < rules.quorum and not (expired or too_dear) and rules.sole_seat == "never":
-        return proposal, []  # rules 1.11: without a quorum it waits for its deadline, whoever is missing
-    votes = tally.count(proposal.ballots)
+    quorum_unpaid = _is_quorum_unpaid(state, proposal)
+    if len(proposal.ballots) < rules.quorum and not (expired or quorum_unpaid) and rules.sole_seat == "never":
+        return proposal, []  # rules 1.11: without a quorum it waits for its deadline
+    votes = count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
     active = [name for name, seat in state.seats.items() if seat.active]
     reach = len(voted.union(active))
     awaited = [name for name in active if name not in voted and name not in proposal.lost]
     quorum = votes.cast >= rules.quorum
     asks_human = any(ballot.asks_human for ballot in proposal.ballots)
-    unhurried = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
+    waits_for_all = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
 
-    if quorum and not unhurried and tally.carried(votes, reach):  # rules 1.5: no missing ballot can turn it
+    if quorum and not waits_for_all and carried(votes, reach):  # rules 1.5: no missing ballot can turn it
         return _by_majority(state, proposal, now, early=bool(awaited), expired=expired)
     if awaited and not expired:
         return proposal, []
     if not quorum:
         if _sole_seat_decides(rules, proposal, active):
             return _by_majority(state, proposal, now, expired=expired)
-        if too_dear:
+        if quorum_unpaid:
             return to_human(state, proposal, "budget_unmet", now)
         if not expired:  # rules 1.11: it waits, since a seat may come back
             return proposal, []
@@ -63,15 +67,15 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
 
 
 def unpaid(seat: str) -> str:
-    """The act that says: the last call that a seat asked for, for work of its own, no cap had room for."""
+    """The key in ``acts`` of the seat's last call for work of its own, if no cap had room for that."""
     return f"{seat} unpaid"
 
 
 def _is_quorum_unpaid(state: CouncilState, proposal: Proposal) -> bool:
-    """Whether no quorum can come any more, but could, had the caps room for who gave up without (rules 1.8)."""
+    """Whether a quorum is out of reach only because of seats whose calls no cap had room for (rules 1.8)."""
     denied = {name for name in proposal.lost if unpaid(name) in proposal.acts}
-    others = {ballot.seat for ballot in proposal.ballots}.union(state.seats.keys() - proposal.lost.keys())
-    return len(others) < state.rules.quorum <= len(others | denied)
+    may_vote = {ballot.seat for ballot in proposal.ballots}.union(state.seats.keys() - proposal.lost.keys())
+    return len(may_vote) < state.rules.quorum <= len(may_vote | denied)
 
 
 def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> bool:
@@ -90,7 +94,7 @@ def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> b
 def _by_majority(
     state: CouncilState, proposal: Proposal, now: Moment, *, early: bool = False, expired: bool = False
 ) -> Concluded:
-    """The decision of the ballots that are in; a tie is Prime's to break, else a human's (rules 1.6)."""
+    """The decision by the ballots that are in. Prime breaks a tie, or it goes to a human (rules 1.6)."""
     found = _side(state.rules, proposal)
     if found is None:
         return _tied(state, proposal, now, expired=expired)
@@ -111,9 +115,9 @@ def _tied(state: CouncilState, proposal: Proposal, now: Moment, *, expired: bool
 
 
 def _side(rules: Rules, proposal: Proposal) -> tuple[Outcome, str, TieBreak | None] | None:
-    """What the ballots come to, how in words, and by what act; None for a tie that Prime's does not break."""
-    side = tally.majority(tally.count(proposal.ballots))
-    tie_break = None if side else tally.break_tie(proposal.ballots, rules.prime)
+    """The outcome by the ballots, the reason, and the tie-break; None for a tie that Prime's does not break."""
+    side = majority(count(proposal.ballots))
+    tie_break = None if side else break_tie(proposal.ballots, rules.prime)
     if side is not None:
         how = f"a majority of {side}"
     elif tie_break is not None:
@@ -140,7 +144,7 @@ def ruling_request(rules: Rules, proposal: Proposal) -> RequestRuling:
 
 
 def on_ruling(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded:
-    """What Prime's ruling, which ``proposal`` holds, makes of it (rules 1.8)."""
+    """Acts on Prime's ruling, which ``proposal`` holds (rules 1.8)."""
     ruling = proposal.ruling
     assert ruling is not None
     if unsure(ruling.confidence):
@@ -157,7 +161,7 @@ def on_ruling(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded
 
 
 def to_human(state: CouncilState, proposal: Proposal, reason: str, now: Moment, why: str = "") -> Concluded:
-    """The proposal waits for a human (rules 1.9); what its proposer is told meanwhile is not final."""
+    """Has the proposal wait for a human (rules 1.9). Its proposer gets a decision that is not final."""
     absent = proposal.absent or _absent(state, proposal, over=True)
     asked = escalation.to_human(state.rules, proposal, reason, absent.missing, now, why)
     waiting = replace(
@@ -167,8 +171,8 @@ def to_human(state: CouncilState, proposal: Proposal, reason: str, now: Moment, 
         escalation=asked,
         absent=absent,
     )
-    told = _decision(state.rules, waiting, absent, None, asked.detail, now)
-    return replace(waiting, standing=told), [AnnounceEscalation(asked, told)]
+    standing = _decision(state.rules, waiting, absent, None, asked.detail, now)
+    return replace(waiting, standing=standing), [AnnounceEscalation(asked, standing)]
 
 
 def decided(
@@ -200,7 +204,7 @@ def _decision(
     tie_break: TieBreak | None = None,
     answer: Answer | None = None,
 ) -> Decision:
-    """A decision, or how a proposal stands that waits for a human: then it has no ``outcome``."""
+    """A decision; without ``outcome``, what the proposer gets while the proposal waits for a human."""
     alone = outcome in ("approved", "rejected") and len(proposal.ballots) < rules.quorum and answer is None
     return Decision(
         proposal_id=proposal.what.proposal_id,
@@ -209,7 +213,7 @@ def _decision(
         outcome=outcome,
         final=outcome is not None,
         reason=reason,
-        tally=tally.count(proposal.ballots),
+        tally=count(proposal.ballots),
         quorum=rules.quorum,
         ballots=proposal.ballots,
         ruling=proposal.ruling,
@@ -221,7 +225,7 @@ def _decision(
         late=proposal.late,
         escalated_for=proposal.escalated_for,
         escalation_id=proposal.escalation.escalation_id if proposal.escalation else None,
-        dissent=tally.dissent(proposal.ballots, outcome),
+        dissent=dissent(proposal.ballots, outcome),
         shared=rules.shared,
         seconds=now.uptime_s - proposal.opened_s,
         position=now.position,
@@ -230,9 +234,9 @@ def _decision(
 
 
 def _absent(state: CouncilState, proposal: Proposal, *, over: bool) -> Absent:
-    """Who is missing at this moment; ``over``: voting ends without whoever has not voted by now.
+    """The seats without a ballot, as of now. ``over``: voting ends without those that have not voted.
 
-    A ballot that was not needed (an early decision) degrades nothing; one that could not be had does.
+    A ballot that was not needed (an early decision) does not degrade the decision; one that could not be had does.
     """
     voted = {ballot.seat for ballot in proposal.ballots}
     missing: list[tuple[str, str]] = []
@@ -251,3 +255,41 @@ def _absent(state: CouncilState, proposal: Proposal, *, over: bool) -> Absent:
             continue
         degraded = True
     return Absent(tuple(missing), degraded)
+
+
+# Counting
+
+
+def count(ballots: Iterable[Ballot]) -> Tally:
+    """How the ballots fall. An abstention is presence, not a side (rules 1.4)."""
+    votes = [ballot.vote for ballot in ballots]
+    return Tally(votes.count("yes"), votes.count("no"), votes.count("abstain"))
+
+
+def majority(tally: Tally) -> str | None:
+    """``yes``, ``no``, or None for a tie; among the ballots cast (rules 1.4)."""
+    if tally.yes == tally.no:
+        return None
+    return "yes" if tally.yes > tally.no else "no"
+
+
+def carried(tally: Tally, reach: int) -> bool:
+    """Whether one side exceeds half of ``reach`` seats, so that no ballot can turn it (rules 1.5)."""
+    return 2 * max(tally.yes, tally.no) > reach
+
+
+def break_tie(ballots: Iterable[Ballot], prime: str) -> TieBreak | None:
+    """The act by which Prime's own ballot breaks a tie; None if it has none, or abstained (rules 1.6)."""
+    for ballot in ballots:
+        if ballot.seat == prime and ballot.vote != "abstain":
+            return TieBreak(prime, ballot.msg_id, ballot.vote)
+    return None
+
+
+def dissent(ballots: Iterable[Ballot], outcome: str | None) -> str:
+    """The losing side in words, each seat with its vote, confidence and reason; empty if there is none."""
+    losing = {"approved": ("no",), "rejected": ("yes",)}.get(outcome or "", ("yes", "no"))
+    against = [ballot for ballot in ballots if ballot.vote in losing]
+    if outcome not in ("approved", "rejected") and len({ballot.vote for ballot in against}) < 2:
+        return ""  # there was one side only
+    return "; ".join(f"{b.seat} ({b.vote}, {b.confidence:.2f}): {b.reason}" for b in against)

@@ -1,8 +1,8 @@
 """What the core asks its shell to do, in the imperative. Knows nothing of how it is done.
 
-``THINK`` effects only make seats think and may go at once. All others tell somebody something and wait
-until the record of their event is kept (rules 4.7). A ruling's request shows ballots, so it waits too:
-no seat sees another's ballot before its own is in the journal (rules 1.14).
+``THINK`` effects only make seats think and may go at once. All others announce something, and wait until the record
+of their event is kept (rules 4.7). A request for a ruling shows ballots, so it waits too: no seat sees another's
+ballot before its own is in the journal (rules 1.14).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from council.core.state import (
 
 
 class Effect(Value, frozen=True):
-    """What every effect is."""
+    """The base of all effects."""
 
 
 class DeliverProposal(Effect, frozen=True):
-    """Hand the proposal to a seat; ``again`` says why its first ballot did not do, if it gave one."""
+    """Hand the proposal to a seat; ``again`` says why its first ballot could not be read, if it sent one."""
 
     seat: str
     proposal_id: str
@@ -35,7 +35,7 @@ class DeliverProposal(Effect, frozen=True):
 
 
 class LetObserve(Effect, frozen=True):
-    """Hand the proposal to the seat that observes, which is done with its own ballot: others may speak of it."""
+    """Hand the proposal to the observer, which has cast its own ballot: others may still publish streams on it."""
 
     seat: str
     proposal_id: str
@@ -58,7 +58,7 @@ class RequestRuling(Effect, frozen=True):
 
 
 class InterruptSeat(Effect, frozen=True):
-    """Tell a seat that ``observer`` called a halt to what it says of a proposal, in its round of that number."""
+    """Tell a seat that ``observer`` called a halt to this round of its work on a proposal."""
 
     seat: str
     proposal_id: str
@@ -68,7 +68,7 @@ class InterruptSeat(Effect, frozen=True):
 
 
 class GrantCall(Effect, frozen=True):
-    """Tell a seat that it may make a model call; ``again`` where it was told before."""
+    """Tell a seat that it may make a model call; ``again``: it was granted before."""
 
     seat: str
     proposal_id: str
@@ -79,7 +79,7 @@ class GrantCall(Effect, frozen=True):
 class DenyCall(Effect, frozen=True):
     """Tell a seat that it may not make a model call.
 
-    ``again`` where nothing came of it, so that it leaves no record; ``anew`` where it may ask under another id.
+    ``again``: the denial changed nothing, so it leaves no record. ``anew``: the seat may ask under another id.
     """
 
     seat: str
@@ -98,16 +98,16 @@ class AnnounceDenial(Effect, frozen=True):
 
 
 class AnnounceOverruns(Effect, frozen=True):
-    """A seat had to shorten what its model is shown (rules 2.4)."""
+    """A seat shortened its prompt (rules 2.4)."""
 
     call: Call
     overruns: tuple[Overrun, ...]
 
 
 class AnnounceSpending(Effect, frozen=True, omit_defaults=True):
-    """A model call is over, what it cost (``assumed`` where that is not known), and how long after its grant.
+    """A model call is over: what it cost (``assumed`` if unknown), and how many seconds after its grant.
 
-    ``error`` is of which kind it failed, as its seat told; empty where it did not, or nobody told.
+    ``error`` is the kind of failure, as its seat reported it; empty for none.
     """
 
     call: Call
@@ -127,9 +127,9 @@ class AnnounceBallot(Effect, frozen=True):
 
 
 class AnnounceLoss(Effect, frozen=True):
-    """A seat's ballot or ruling will not come, or not as it was; ``retrying`` if it was asked again.
+    """A seat's ballot or ruling will not come; ``retrying``: it was asked again.
 
-    ``overruns`` are what was done in vain to make its prompt fit (rules 2.4).
+    ``overruns`` are the steps that failed to make its prompt fit (rules 2.4).
     """
 
     proposal_id: str
@@ -160,7 +160,7 @@ class AnnounceRuling(Effect, frozen=True):
 
 
 class AnnounceEscalation(Effect, frozen=True):
-    """The proposal waits for a human; ``standing`` is what its proposer is told meanwhile."""
+    """The proposal waits for a human; its proposer gets ``standing``, which is not final."""
 
     escalation: Escalation
     standing: Decision
@@ -171,13 +171,13 @@ class AnnounceDecision(Effect, frozen=True):
 
 
 class AnnounceOutcome(Effect, frozen=True):
-    """What became of an approved action."""
+    """A step of an approved action was reported."""
 
     report: ActionReport
 
 
 class AnswerAgain(Effect, frozen=True):
-    """The proposer submitted the same bytes again: tell it how the proposal stands (None: still open)."""
+    """Answer a proposer that submitted the same bytes again; ``decision`` is None while the council deliberates."""
 
     proposal_id: str
     proposer: str
@@ -200,13 +200,13 @@ class AnnounceStart(Effect, frozen=True):
 
 
 class AnnounceIdentityChange(Effect, frozen=True):
-    """Another identity was allowed; it is in force from the first launch on that has it."""
+    """A change of the identity was allowed; it is in force from the first launch with the new identity."""
 
     change: IdentityChange
 
 
 class AnnounceCreator(Effect, frozen=True):
-    """The council was launched with another ``creator`` than the one ``before``; empty: with none."""
+    """The council was launched with another ``creator`` than ``before``; empty for none."""
 
     before: str
     creator: str
@@ -228,7 +228,7 @@ class AnnounceRefusal(Effect, frozen=True):
 
 
 class NoteIgnored(Effect, frozen=True):
-    """Something was received that changes nothing, and why: a duplicate, or an old heartbeat."""
+    """A message changes nothing: a duplicate, or an old heartbeat."""
 
     sender: str
     what: str

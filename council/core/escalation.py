@@ -1,7 +1,7 @@
 """Says when a proposal escalates and what a human is shown. Knows nothing of rolls and deadlines.
 
-Two steps (rules 1.8, 1.9): to Prime, who rules on the proposal from all ballots, and to a human, whose
-answer is the one decision.
+There are two steps (rules 1.8, 1.9): to Prime, which rules from all ballots, and to a human, whose answer is the
+decision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from council.core.state import (
 )
 
 RISKS: tuple[RiskLevel, ...] = ("low", "med", "high")
-# What each reason for a human means, and what that human should do next.
+# For each reason: what it means, and what the human should do next.
 HUMAN_REASONS = {
     "prime_asks": ("Prime ruled that a human must decide", "Read Prime's ruling, then approve or reject."),
     "ruling_unsure": (
@@ -44,12 +44,12 @@ HUMAN_REASONS = {
 
 
 def for_submission(what: Submission) -> str | None:
-    """Why this proposal goes to Prime from the start, if it does."""
+    """The reason why this proposal goes to Prime from the start; None if it does not."""
     return _risky(what.proposer, what.risk_level, what.confidence, "the proposal")
 
 
 def for_ballot(ballot: Ballot) -> str | None:
-    """Why this ballot sends its proposal to Prime, if it does."""
+    """The reason why this ballot sends its proposal to Prime; None if it does not."""
     return _risky(ballot.seat, ballot.risk_level, ballot.confidence, "its ballot")
 
 
@@ -71,8 +71,8 @@ def to_human(
 ) -> Escalation:
     """What a human is shown: two or three options, what is not known, and a next step (rules 1.9).
 
-    ``why`` is what is known of this case beyond the ``reason``. The id is derived from the proposal's: one
-    proposal reaches a human at most once.
+    ``why`` adds details to the ``reason``. The escalation's id is derived from the proposal's, because a proposal
+    reaches a human at most once.
     """
     what = proposal.what
     detail, next_step = HUMAN_REASONS[reason]
@@ -94,13 +94,13 @@ def to_human(
 
 
 def _risk(proposal: Proposal) -> RiskLevel:
-    """The highest that anybody who may say it said; three interrupts in a row are high too (rules 1.8, 3.1)."""
-    said = {proposal.what.risk_level, *(ballot.risk_level for ballot in proposal.ballots)}
+    """The highest risk in the proposal, ballots and ruling; high after three interrupts in a row (rules 1.8, 3.1)."""
+    risks = {proposal.what.risk_level, *(ballot.risk_level for ballot in proposal.ballots)}
     if proposal.ruling is not None:
-        said.add(proposal.ruling.risk_level)
+        risks.add(proposal.ruling.risk_level)
     if any(run >= INTERRUPTS_MAX for run in proposal.interrupts.values()):
-        said.add("high")
-    return max(said, key=RISKS.index)
+        risks.add("high")
+    return max(risks, key=RISKS.index)
 
 
 def _options(proposal: Proposal) -> tuple[Option, ...]:

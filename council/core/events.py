@@ -1,8 +1,8 @@
-"""What can happen to a council, in the past tense. What follows is for the handler of each class to say.
+"""What can happen to a council, in the past tense.
 
-Events come from authentic envelopes, from the roll and from time; ``next_due`` in ``step`` names those
-that time brings. All but an ordinary heartbeat are journaled (rules 1.10). Each class has a handler in the core
-(``handles``), which ``step`` calls, and a row in ``council/kinds/table.py``.
+Events come from authentic envelopes, from the roll and from time (``next_due`` in ``step.py``). All but ordinary
+heartbeats are journaled (rules 1.10). Each class has a handler in the core (``handles``), which ``step`` calls, and a
+row in ``council/kinds/table.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from council.core.state import (
 
 
 class Event(Value, frozen=True):
-    """What every event is."""
+    """The base of all events."""
 
 
 E = TypeVar("E", bound=Event)
@@ -38,7 +38,7 @@ HANDLERS: dict[type[Event], Handler[Any]] = {}
 
 
 def handles(kind: type[E]) -> Callable[[Handler[E]], Handler[E]]:
-    """Has ``step`` call the function below for each event of this class."""
+    """Registers the decorated function as the handler of this class of event."""
 
     def enter(handler: Handler[E]) -> Handler[E]:
         HANDLERS[kind] = handler
@@ -65,20 +65,20 @@ class BallotUnreadable(Event, frozen=True):
 
 
 class WorkFailed(Event, frozen=True):
-    """A seat reports that its mind gave no ballot, ruling or observation: it raised, hung or spoke nonsense."""
+    """A mind gave no ballot, ruling or observation: it raised, hung or returned an invalid value."""
 
     proposal_id: str
     seat: str
     task: str  # "ballot", "ruling" or "observation"
     why: str
-    overruns: tuple[Overrun, ...] = ()  # of a prompt that no call was made with (rules 2.4)
+    overruns: tuple[Overrun, ...] = ()  # of a prompt that was never sent (rules 2.4)
 
 
 class StreamObserved(Event, frozen=True):
-    """``observer`` watched ``stream``'s work on a proposal; ``interrupt`` says whether it called a halt.
+    """``observer`` observed the work of seat ``stream`` on a proposal; ``interrupt``: it called a halt.
 
-    ``round`` is the number of what was watched, as the seat counts what it says at any ``stage``; 0 for none: then
-    nobody is told to halt. ``whole``: of that round all was watched, not its beginning.
+    ``round`` is the number of the round that it observed, at any ``stage``; 0 if it names none, then no seat is
+    halted. ``whole``: it observed all of that round, not only the beginning.
     """
 
     proposal_id: str
@@ -118,9 +118,9 @@ class ProposalCancelled(Event, frozen=True):
 
 
 class CallReserved(Event, frozen=True):
-    """A seat asked to make a model call, and said what it may cost at worst (rules 2.6).
+    """A seat asked to make a model call, with its highest cost (rules 2.6).
 
-    ``overruns`` are what was done since its last call to make the prompt fit (rules 2.4).
+    ``overruns`` are the steps since its last call that made the prompt fit (rules 2.4).
     """
 
     call: Call
@@ -128,7 +128,7 @@ class CallReserved(Event, frozen=True):
 
 
 class CallSettled(Event, frozen=True, omit_defaults=True):
-    """A seat told what a call had cost; ``used`` is None where nobody knows. ``error`` is of which kind it failed."""
+    """A seat reported the cost of a call: ``used``, None if unknown, and the kind of ``error`` if it failed."""
 
     proposal_id: str
     seat: str
@@ -138,7 +138,7 @@ class CallSettled(Event, frozen=True, omit_defaults=True):
 
 
 class ActionReported(Event, frozen=True):
-    """The proposer of an approved action told what became of it."""
+    """The proposer of an approved action reported one step of it."""
 
     report: ActionReport
 
@@ -178,7 +178,7 @@ class EscalationExpired(Event, frozen=True):
 
 
 class CoordinatorStarted(Event, frozen=True):
-    """A coordinator took the council over, the first one or a later: its epoch, and the rules it was given."""
+    """A coordinator took over, the first one or a later one, with this epoch and these rules."""
 
     council_id: str
     epoch: int
@@ -186,7 +186,7 @@ class CoordinatorStarted(Event, frozen=True):
 
 
 class IdentityChanged(Event, frozen=True):
-    """The creator changed the identity, and was allowed to; what is not allowed is an ``EnvelopeRefused``."""
+    """The creator changed the identity; a change that is not allowed is an ``EnvelopeRefused``."""
 
     change: IdentityChange
 

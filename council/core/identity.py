@@ -1,7 +1,6 @@
-"""Keeps to the identity that the journal knows: what a coordinator may start with, how it changes (rules 7).
+"""The identity in force: which one a coordinator may start with, and how it changes (rules 7).
 
-Who may change it was judged before (``kinds.identity``): the core accepts a change only from the identity that is
-in force.
+``kinds.identity`` has judged before who may change it. The core accepts a change of the identity in force only.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from council.core import events as ev
 from council.core.state import CouncilState, Moment, Rules
 from council.protocol.errors import Refused
 
-SHOWN = 12  # of a hash: enough to tell identities apart
-EARLIER_MAX = 1_000  # to one of which a rollback may go; one for each change that was taken up
+SHOWN = 12  # characters of a hash, enough to tell identities apart
+EARLIER_MAX = 1_000  # identities that a rollback may go back to
 
 
 def rules_in_force(state: CouncilState, rules: Rules) -> Rules:
-    """The rules that a coordinator starts with: their identity is the one in force, or the one it was changed to.
+    """The rules that a coordinator starts with. Their identity is the one in force, or the one it was changed to.
 
-    Where they name none, the one in force stays. Raises Refused for any other.
+    If they name no identity, the one in force stays. Raises Refused for any other identity.
     """
     had, given, change = state.rules.identity, rules.identity, state.identity_change
     if not state.epoch or not had.hash:  # a new council, or one whose journal is older than identities in it
@@ -50,9 +49,9 @@ def _another(given: str, had: str, agreed: str) -> Refused:
 
 @ev.handles(ev.IdentityChanged)
 def changed(state: CouncilState, event: ev.IdentityChanged, now: Moment) -> list[do.Effect]:
-    """A change that was allowed waits for the first launch that has the new identity; one before it waits no more.
+    """Keeps an allowed change until the first launch with the new identity. It replaces a change that waits.
 
-    One to the identity in force is the withdrawal of that which waits.
+    A change to the identity in force withdraws the change that waits.
     """
     change, had = event.change, state.rules.identity.hash
     if change.before != had:
@@ -65,9 +64,3 @@ def changed(state: CouncilState, event: ev.IdentityChanged, now: Moment) -> list
     state.identity_change = None if change.after.hash == had else change
     state.identity_changed_at = now.position
     return [do.AnnounceIdentityChange(change)]
-
-
-def online_s(state: CouncilState, name: str, uptime_s: float) -> float | None:
-    """How long a seat has been online until now without a gap; None where it is not, or there is no such seat."""
-    seat = state.seats.get(name)
-    return uptime_s - seat.since_s if seat is not None and seat.active else None

@@ -1,4 +1,8 @@
-"""What clients and humans do to a proposal: submit, cancel, answer. Knows nothing of ballots and the roll."""
+"""What clients and humans do to a proposal: submit it, cancel it, answer it, and report on the approved action.
+
+Knows nothing of ballots, the roll, or the action itself: its proposer runs that in code of its own. A report changes
+no decision.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,26 @@ from msgspec.structs import replace
 from council.core import conclusion, escalation
 from council.core import effects as do
 from council.core import events as ev
-from council.core.state import Closed, CouncilState, Decision, Moment, Outcome, Proposal, council_of
+from council.core.state import (
+    ACTION_STAGES,
+    ActionReport,
+    Closed,
+    CouncilState,
+    Decision,
+    Moment,
+    Outcome,
+    Proposal,
+    council_of,
+)
 from council.core.state_store import Effects, open_proposal, origin, store, unknown
 from council.protocol.errors import Refused, TooManyOpen
+
+# The alert to raise when a step of an approved action fails, and the step in words.
+_ALERTS = {
+    "act": ("action_failed", "the action"),
+    "verify": ("verification_failed", "verification"),
+    "revert": ("revert_failed", "the revert"),
+}
 
 
 @ev.handles(ev.ProposalSubmitted)
@@ -41,7 +62,7 @@ def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> 
 
 
 def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
-    """In a pool an id belongs to one council, or it could be decided twice (rules 1.12)."""
+    """In a pool each id belongs to one council; else it could be decided twice (rules 1.12)."""
     if state.rules.pool is None:
         return
     number, count = state.rules.pool
@@ -56,7 +77,7 @@ def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
 
 
 def _submitted_before(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:
-    """A proposal that was submitted before: the same bytes are a retry, others an error (rules 1.12)."""
+    """The answer to a retry: the same bytes again. Raises Refused for other bytes under a known id (rules 1.12)."""
     what = event.what
     known = origin(state, what.proposal_id)
     if known is None:
@@ -82,7 +103,7 @@ def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
 
 
 def stands(proposal_id: str, closed: Closed | None, proposal: Proposal | None) -> Decision | None:
-    """As ``how_it_stands``, of a proposal that is ``closed``, or open, or neither."""
+    """As ``how_it_stands``, for a proposal that is ``closed``, or open, or neither."""
     if closed is not None:
         return closed.decision
     if proposal is None:
@@ -174,7 +195,7 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
     proposal = open_proposal(state, answer.proposal_id, answer.human)
     if proposal.stage != "human":
         raise Refused(
-            f"{answer.proposal_id} does not wait for a human: the council is still at it",
+            f"{answer.proposal_id} does not wait for a human: the council still deliberates",
             code="not_escalated",
             proposal_id=answer.proposal_id,
             sender=answer.human,
@@ -182,3 +203,57 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
     outcome: Outcome = "approved" if answer.approve else "rejected"
     reason = f"{answer.human} {outcome} it" + (f": {answer.reason}" if answer.reason else "")
     return store(state, proposal, conclusion.decided(state, proposal, outcome, reason, now, answer=answer))
+
+
+# What became of an approved action (rules 3.1)
+
+
+@ev.handles(ev.ActionReported)
+def reported(state: CouncilState, event: ev.ActionReported, now: Moment) -> Effects:
+    """Takes the proposer's report of one step. Each step is reported once, and the action first (rules 3.1)."""
+    report = event.report
+    closed = _approved(state, report)
+    reported_before = [stage for stage, _, _ in closed.reports]
+    for stage, ok, digest in closed.reports:
+        if stage == report.stage and digest == report.digest:
+            return [do.NoteIgnored(report.sender, "the same report again")]
+        if stage == report.stage:
+            first = "successful" if ok else "failed"
+            raise _refused(report, f"it was reported as {first} before: that stands", "told_before")
+    if report.stage != "act" and "act" not in reported_before:
+        raise _refused(report, "the action was not reported yet: report act first", "out_of_order")
+    newest = reported_before[-1] if reported_before else "act"
+    if ACTION_STAGES.index(newest) > ACTION_STAGES.index(report.stage):
+        raise _refused(report, f"{newest}, a later step, was reported already", "out_of_order")
+    kept = (*closed.reports, (report.stage, report.ok, report.digest))
+    state.closed[report.proposal_id] = replace(closed, reports=kept)
+    effects: Effects = [do.AnnounceOutcome(report)]
+    if not report.ok:
+        kind, what = _ALERTS[report.stage]
+        why = f"{what} failed, {report.sender} reports" + (f": {report.text}" if report.text else "")
+        effects.append(do.RaiseAlert(report.proposal_id, kind, why))
+    return effects
+
+
+def _approved(state: CouncilState, report: ActionReport) -> Closed:
+    """The approved proposal that a report is about. Raises Refused if it is not approved, or not the sender's."""
+    known, closed = origin(state, report.proposal_id), state.closed.get(report.proposal_id)
+    if known is None:
+        raise unknown(report.proposal_id, report.sender)
+    _, proposer = known
+    if proposer != report.sender:
+        raise _refused(report, f"only {proposer}, who proposed it, may report on it", "not_the_proposer")
+    if closed is None:
+        raise _refused(report, "it is not decided yet, so no action may have run", "not_approved")
+    if not closed.decision:
+        raise _refused(report, f"it is {closed.decision.outcome}, so no action may have run", "not_approved")
+    return closed
+
+
+def _refused(report: ActionReport, why: str, code: str) -> Refused:
+    return Refused(
+        f"{report.sender}'s report of {report.stage} on {report.proposal_id} is refused: {why}",
+        code=code,
+        proposal_id=report.proposal_id,
+        sender=report.sender,
+    )

@@ -1,8 +1,8 @@
 """What the council remembers: rules, seats, proposals, decisions. Knows nothing of how they change.
 
 Everything here but ``CouncilState`` is a frozen ``Value``. Times called ``…_s`` are seconds of the coordinator's
-monotonic uptime; ``…_wall_s`` are Unix seconds and serve the one deadline that runs while everything
-is down, a human's (rules 1.9).
+monotonic uptime. Times called ``…_wall_s`` are Unix seconds, for the one deadline that runs while everything is down,
+a human's (rules 1.9).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ Outcome = Literal["approved", "rejected", "deferred", "cancelled"]
 Standing = Literal["decided", "escalated"]
 Stage = Literal["deliberating", "ruling", "human"]
 ActionStage = Literal["act", "verify", "revert"]
+ACTION_STAGES: tuple[ActionStage, ...] = get_args(ActionStage)  # in their order
 WaitFor = Literal["decisive", "all"]
 SoleSeat = Literal["never", "allow-low-risk"]
 
@@ -30,25 +31,24 @@ CONFIDENCE_FLOOR = 0.3
 INTERRUPTS_MAX = 3
 # A council larger than this is a parliament: message counts and reading time grow with it.
 SEATS_MAX = 15
-# Acts of one kind and seat that an open proposal remembers, so that a replay is known as one. A seat that
-# speaks up more often has long been heard, and keeps nobody else from being heard.
+# Acts of one kind and seat on an open proposal. Each is remembered so that a replay is recognised.
 ACTS_MAX = 100
-# Why a proposal was escalated is told with its decision, in so many reasons of so many characters: the first
-# ones say it, and a seat that goes on must not make the decision too large to be told.
+# A decision holds the reasons of its escalation: at most so many, of so many characters each. The first ones are
+# kept, so that a seat can't make the decision too large to send.
 REASONS_MAX = 20
 REASON_TOLD_MAX = 500
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
-    """A frozen value with ``==``, of values and texts alone.
+    """A frozen value with ``==``. Its fields hold values and texts only.
 
-    Made and copied in C, in a tenth of a frozen dataclass's time: each step makes a dozen. It can be part of
-    no cycle, so the garbage collector need not look at it; else it would look at all decisions ever made.
+    It can't be part of a cycle, so the garbage collector need not look at it (``gc=False``); else it would look at
+    all decisions ever made.
     """
 
 
 def council_of(key: str, count: int) -> int:
-    """Which of ``count`` councils that share the work a key, or a proposal's id, belongs to: always the same one."""
+    """Which of the ``count`` councils of a pool a key, or a proposal's id, belongs to: always the same one."""
     return int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big") % count
 
 
@@ -58,7 +58,7 @@ def unsure(confidence: float) -> bool:
 
 
 class Moment(Value, frozen=True):
-    """When an event is handled, and which place in the record it will have.
+    """When an event is handled, and the position that its record will have.
 
     ``uptime_s`` never falls; ``wall_s`` may jump; ``position`` counts records from 1.
     """
@@ -86,14 +86,14 @@ class Spend(Value, frozen=True):
 
 
 class Caps(Value, frozen=True):
-    """The most that may be spent; None for no limit. Millionths of a dollar, as in ``Spend``."""
+    """The most that may be spent, in the units of ``Spend``; None for no limit."""
 
     tokens: int | None = None
     microusd: int | None = None
 
 
 class Budget(Value, frozen=True):
-    """Caps on each proposal, on each seat, on seats of their own (``seats``), and on the council, for its life."""
+    """Caps on each proposal, on each seat (``seats`` has other caps for some), and on the council for its life."""
 
     proposal: Caps = Caps()
     seat: Caps = Caps()
@@ -102,9 +102,9 @@ class Budget(Value, frozen=True):
 
 
 class Call(Value, frozen=True):
-    """A model call that a seat may make, and the worst that it may cost. ``call_id`` is the asking message's.
+    """A model call that a seat wants to make. ``call_id`` is the id of the message that asks for it.
 
-    ``prompt`` is the sha256 of the files that its prompt was made of, in hex; empty where none were.
+    ``worst`` is its highest cost; ``prompt`` the sha256 of the files that its prompt was made of, in hex, or empty.
     """
 
     call_id: str
@@ -124,9 +124,9 @@ class Granted(Value, frozen=True):
 
 
 class Overrun(Value, frozen=True):
-    """TOKEN_BUDGET_OVERRUN: a prompt's ``field`` had more tokens than its ``limit``, and what was done (rules 2.4).
+    """TOKEN_BUDGET_OVERRUN: a prompt's ``field`` had more tokens than its ``limit`` (rules 2.4).
 
-    ``packet`` is what the prompt was made for, ``how`` the step that was taken and what took it.
+    ``packet`` is the id of what the prompt was made for, ``how`` the step that shortened it and what did it.
     """
 
     packet: str
@@ -140,7 +140,7 @@ class Overrun(Value, frozen=True):
 class Account(Value, frozen=True):
     """What a seat has ``spent``, and what is ``held`` for its calls under way.
 
-    ``assumed``: of its ``calls``, those whose usage nobody told, so that they cost what was reserved.
+    ``assumed``: how many of its ``calls`` have an unknown usage, and count as what was reserved.
     """
 
     seat: str
@@ -156,17 +156,17 @@ def total(accounts: Iterable[Account]) -> Spend:
 
 
 class KeptIdentity(Value, frozen=True):
-    """An identity as it is kept: its canonical JSON, and the sha256 of that in hex (rules 7.1)."""
+    """An identity in the journal: its canonical JSON, and the sha256 of that in hex (rules 7.1)."""
 
     hash: str = ""
     text: str = ""
 
 
 class IdentityChange(Value, frozen=True):
-    """A change of the identity that was allowed, and on what evidence (rules 7.2).
+    """An allowed change of the identity, and the evidence for it (rules 7.2).
 
-    ``basis`` says on whose authority and ``reason`` in words, ``agreed`` which decision shows that ``agreed_by``
-    agree. ``prime_online_s`` and ``lite_online_s``: without a gap, until then; None where it was not online.
+    ``basis`` names the authority and ``reason`` says why; ``agreed`` is the proposal whose decision shows that
+    ``agreed_by`` agree. ``prime_online_s`` and ``lite_online_s``: for how long without a gap; None if not online.
     """
 
     before: str
@@ -185,11 +185,9 @@ class IdentityChange(Value, frozen=True):
 class Rules(Value, frozen=True):
     """The settings that decisions depend on. ``prime`` is the seat that breaks ties and rules.
 
-    ``creator`` is the human who may change the ``identity`` (rules 7.2); both are empty where nobody said.
-
-    ``observer`` is the seat that hears what others say while they think; empty for none. ``shared`` lists
-    ``(label, seats)`` for seats that share a model or vendor (rules 1.1). ``pool``: which council this is, of how
-    many that share the work; None by itself.
+    ``creator`` is the human who may change the ``identity`` (rules 7.2); empty for none, like the identity.
+    ``observer`` is the seat that reads the others' streams; empty for none. ``shared`` lists ``(label, seats)`` for
+    seats that share a model or vendor (rules 1.1). ``pool`` is ``(number, count)`` in a pool, else None.
     """
 
     seats: tuple[str, ...]
@@ -217,7 +215,7 @@ class Rules(Value, frozen=True):
                 f"observer must be one of the seats {self.seats!r}, or empty, found {self.observer!r}"
             )
         most = max(2, len(self.seats))
-        if not 2 <= self.quorum <= most:  # rules 1.4: never below 2
+        if not 2 <= self.quorum <= most:  # rules 1.4
             raise ValueError(f"quorum must be 2 to {most} with {len(self.seats)} seats, found {self.quorum}")
         for name in ("inactivity_limit_s", "escalation_ttl_s", "open_max", "escalations_max"):
             value = getattr(self, name)
@@ -226,10 +224,10 @@ class Rules(Value, frozen=True):
 
 
 class Seat(Value, frozen=True):
-    """One seat on the roll. ``boot`` counts its runs that ended, ``beat`` is the number of its last heartbeat.
+    """One seat on the roll. ``boot`` counts its ended runs, ``beat`` is the number of its last heartbeat.
 
-    ``handed_on`` says how many of the runs ended because a coordinator did, and not the seat's actor;
-    ``since_s`` from when on an active seat has been so under this coordinator (rules 7.2).
+    ``handed_on`` is the number of runs that ended with a coordinator, not with the seat's actor. An active seat has
+    been active since ``since_s`` under this coordinator (rules 7.2).
     """
 
     name: str
@@ -319,9 +317,9 @@ class Option(Value, frozen=True):
 
 
 class Escalation(Value, frozen=True):
-    """A proposal that waits for a human: why, the options, what is not known, what to do next.
+    """What a human is shown of a proposal: why, the options, the gaps, the next step.
 
-    Answered by its id; closes by itself as ``deferred`` when ``expires_wall_s`` has passed.
+    A human answers it by its id. It closes as ``deferred`` when ``expires_wall_s`` has passed.
     """
 
     escalation_id: str
@@ -348,11 +346,11 @@ class TieBreak(Value, frozen=True):
 
 
 class Decision(Value, frozen=True):
-    """What became of a proposal (rules 1.13). True in a condition for approved alone.
+    """The decision on a proposal (rules 1.13). It is true in a condition only if approved.
 
-    While a human has not answered, ``standing`` is ``escalated``, ``outcome`` None and ``final`` False.
+    Until a human has answered, ``standing`` is ``escalated``, ``outcome`` None and ``final`` False.
     ``missing`` and ``late`` name the seats whose ballots it does not count, each with the reason or ballot.
-    ``spent`` is what the seats' models cost; it still grows by calls that were under way when it was decided.
+    ``spent`` is what the seats' models cost; calls that were under way when it was decided are added later.
     """
 
     proposal_id: str
@@ -391,14 +389,18 @@ class Absent(Value, frozen=True):
 
 
 class Proposal(Value, frozen=True):
-    """An open proposal. ``deadline_s`` is that of its stage; a human's is in wall time too (``escalation``).
+    """An open proposal.
 
-    ``asked`` holds the seats it was handed to; ``lost`` those whose ballot will not come, with the reason;
-    ``asked_again`` those whose first ballot could not be read, with its digest; ``interrupts`` the run on
-    each stream, ``halted`` the newest round of each that a halt was called to; ``acts`` the messages seen, by seat
-    and kind; ``absent`` who was missing when voting ended; ``dearest`` the most that a call for it was held at;
-    ``escalated_for`` the reasons why it is escalated to Prime, empty when it is not; ``standing`` what its
-    proposer is told while it waits for a human; ``accounts`` what the seats' models cost.
+    - ``deadline_s``: of its stage; a human's deadline is in wall time too (``escalation``)
+    - ``asked``: the seats it was handed to
+    - ``lost``: the seats whose ballot will not come, each with the reason
+    - ``asked_again``: the seats whose first ballot could not be read, each with its digest
+    - ``interrupts``: the interrupts in a row on each seat's stream; ``halted``: the newest halted round of each
+    - ``acts``: the messages seen, by seat and kind
+    - ``escalated_for``: the reasons why it is escalated to Prime, if it is
+    - ``absent``: who was missing when voting ended
+    - ``standing``: what its proposer gets while it waits for a human
+    - ``accounts``: what the seats' models cost; ``dearest``: the highest cost of a call for it
     """
 
     what: Submission
@@ -427,7 +429,7 @@ class Proposal(Value, frozen=True):
 
 
 class ActionReport(Value, frozen=True):
-    """What its proposer tells of one step of an approved action, in words too."""
+    """The proposer's report of one step of an approved action."""
 
     proposal_id: str
     sender: str
@@ -438,9 +440,9 @@ class ActionReport(Value, frozen=True):
 
 
 class Closed(Value, frozen=True, omit_defaults=True):
-    """A decided proposal: what a retry is compared with, and what it is answered.
+    """A decided proposal: ``digest`` to compare a retry with, and the decision to answer it with.
 
-    ``reports`` are the steps of its action that were told of: stage, whether it went well, digest.
+    ``reports`` are the reported steps of its action: stage, success, digest.
     """
 
     digest: str
@@ -451,14 +453,14 @@ class Closed(Value, frozen=True, omit_defaults=True):
 
 
 class CouncilState(msgspec.Struct):
-    """All that one council knows. Only the core touches the maps (one step costs the same however many).
+    """The state of one council. Only the core changes it.
 
-    ``timers`` and ``wall_timers`` are heaps of ``(deadline, proposal id)``; entries of proposals that have
-    moved on are dropped when they surface. ``calls`` are the model calls under way, ``paid`` what each seat has
-    spent on all proposals. ``epoch`` is the coordinator's, 0 before the first has started;
-    ``ruled_from`` the position from which on ``rules`` are as they are. ``identity_change`` is the one that was
-    allowed last, ``identity_changed_at`` the position of the last one, a withdrawal included, and
-    ``earlier_identities`` are those that were in force before (rules 7.2).
+    - ``timers``, ``wall_timers``: heaps of ``(deadline, proposal id)``; stale entries are dropped at the top
+    - ``calls``: the model calls under way; ``paid``: what each seat has spent on all proposals
+    - ``epoch``: the coordinator's, 0 before the first has started
+    - ``ruled_from``: the position since which ``rules`` hold
+    - ``identity_change``: the allowed change that waits for a launch; ``identity_changed_at``: the position of the
+      last change or withdrawal; ``earlier_identities``: those in force before (rules 7.2)
     """
 
     rules: Rules
@@ -488,7 +490,7 @@ def new_council(rules: Rules, now: Moment) -> CouncilState:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON-like data: values become dicts, tuples lists, bytes hex."""
+    """``value`` as plain data: structs become dicts, tuples lists, bytes hex."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Keeps what the handlers decide: the maps and the timers. Knows nothing of why they decided it."""
+"""The maps and timers of the state: handlers look proposals up here, and store what they decided."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def first_wall_timer(state: CouncilState) -> tuple[float, str] | None:
 
 
 def _arm(timers: list[tuple[float, str]], entry: tuple[float, str], live: Mapping[str, Proposal]) -> None:
-    """Adds a timer; when there are too many of proposals that are gone, drops those (amortised, O(1))."""
+    """Adds a timer. Drops those of proposals that are gone when they become too many (amortised O(1))."""
     heapq.heappush(timers, entry)
-    # A proposal arms one timer in each of its three stages: so many are kept, and a thousand come before more go.
+    # A proposal arms one timer in each of its three stages; beyond that, a thousand may be stale.
     if len(timers) > 3 * len(live) + 1_000:
         timers[:] = [kept for kept in timers if kept[1] in live]
         heapq.heapify(timers)
 
 
 def store(state: CouncilState, before: Proposal | None, concluded: conclusion.Concluded) -> Effects:
-    """Stores how a proposal goes on, or its decision; gives back what is to be announced."""
+    """Stores the proposal as it goes on, or its decision. Returns the effects, and those for seats that may stop."""
     after, effects = concluded
     if isinstance(after, Decision):
         assert before is not None
@@ -61,11 +61,11 @@ def store(state: CouncilState, before: Proposal | None, concluded: conclusion.Co
 
 
 def _not_needed(before: Proposal, decision: Decision) -> Effects:
-    """Seats whose models are still at work stop, unless an action follows that a late ballot may warn of."""
+    """Stops the seats that still call models, unless an action follows, of which a late ballot may warn."""
     if decision.outcome == "cancelled" or (decision.outcome == "approved" and before.what.tool is not None):
-        return []  # whoever takes it back tells all who are at it
-    what = before.what.proposal_id
-    return [do.WithdrawProposal(each.seat, what) for each in before.accounts if each.held != Spend()]
+        return []  # a cancellation withdraws it from all seats itself
+    proposal_id = before.what.proposal_id
+    return [do.WithdrawProposal(each.seat, proposal_id) for each in before.accounts if each.held != Spend()]
 
 
 def seat_of(state: CouncilState, name: str) -> Seat:
@@ -77,7 +77,7 @@ def seat_of(state: CouncilState, name: str) -> Seat:
 
 
 def origin(state: CouncilState, proposal_id: str) -> tuple[str, str] | None:
-    """The digest and the proposer of a proposal, open or decided; None where it was never submitted."""
+    """The digest and the proposer of a proposal, open or decided; None if it was never submitted."""
     if (proposal := state.open.get(proposal_id)) is not None:
         return proposal.what.digest, proposal.what.proposer
     closed = state.closed.get(proposal_id)
@@ -85,7 +85,7 @@ def origin(state: CouncilState, proposal_id: str) -> tuple[str, str] | None:
 
 
 def open_proposal(state: CouncilState, proposal_id: str, sender: str) -> Proposal:
-    """The open proposal of that id. Raises Refused, and says whether it is closed or was never known."""
+    """The open proposal of that id. Raises Refused, which says whether it is decided or unknown."""
     proposal = state.open.get(proposal_id)
     if proposal is not None:
         return proposal
@@ -102,7 +102,7 @@ def open_proposal(state: CouncilState, proposal_id: str, sender: str) -> Proposa
 
 def unknown(proposal_id: str, sender: str) -> Refused:
     return Refused(
-        f"{sender} speaks of {proposal_id}, which this council was never given",
+        f"{sender} names {proposal_id}, which was never proposed to this council",
         code="unknown_proposal",
         proposal_id=proposal_id,
         sender=sender,

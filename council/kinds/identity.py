@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from council.core import events as ev
-from council.core.identity import online_s
+from council.core.roll import online_s
 from council.core.state import CouncilState, IdentityChange, KeptIdentity
 from council.protocol.envelope import Envelope, Info, Proposal
 from council.protocol.errors import EnvelopeError, Refused
@@ -30,33 +30,33 @@ KIND = "identity_change"  # of the INFO that asks for one
 _ASKED = re.compile(r"Change the identity [0-9a-f]{64} to ([0-9a-f]{64}), as it stands below: ")
 _SHOWN = "The identity would be:\n"
 EMERGENCIES = ("", "rollback", "patch")
-# An identity of the most lines and settings that it may have, as JSON.
+# The largest identity, as JSON.
 TEXT_BYTES_MAX = 512 * 2**10
 
 
 def kept_identity(identity: Identity) -> KeptIdentity:
-    """An identity as the journal keeps it."""
+    """The form of an identity that the journal keeps."""
     return KeptIdentity(identity.content_hash(), identity.canonical().decode())
 
 
 def of_text(text: str) -> Identity:
-    """The identity that ``kept_identity`` made this text of. Raises EnvelopeError."""
+    """The identity from the text of ``kept_identity``. Raises EnvelopeError."""
     found = read_json(text, field="identity", bytes_max=TEXT_BYTES_MAX, commas_max=TEXT_BYTES_MAX)
     return Identity.build(found)
 
 
 def summary(before: str, after: str, why: str) -> str:
-    """What the council is asked where Prime and Lite are to agree: their ballots are on these very hashes."""
+    """The summary of the proposal in which Prime and Lite agree to a change; their ballots are on these hashes."""
     return f"Change the identity {before} to {after}, as it stands below: {why}"
 
 
 def body(after: KeptIdentity) -> str:
-    """What stands below it: the identity that has the hash."""
+    """The body of that proposal: the identity with the new hash."""
     return f"{_SHOWN}{after.text}"
 
 
 def refuse_another(content: Proposal) -> None:
-    """Raises Refused for a proposal that asks for a change, and shows the seats something else than that."""
+    """Raises Refused for a proposal that asks for a change of the identity but shows the seats something else."""
     asked = _ASKED.match(content.summary)
     text = content.body.removeprefix(_SHOWN)
     shown = len(text) < len(content.body) and sha256(text.encode()).hexdigest()
@@ -73,7 +73,7 @@ def requested_change(envelope: Envelope, content: Info) -> ev.IdentityChanged:
     facts = {name: content.data.get(name, "") for name in ("identity", "before", "emergency", "agreed")}
     for name, value in facts.items():
         if not isinstance(value, str):
-            raise EnvelopeError(f"content.data.{name} is no text", field=f"content.data.{name}")
+            raise EnvelopeError(f"content.data.{name} is not a text", field=f"content.data.{name}")
     if facts["emergency"] not in EMERGENCIES:
         raise EnvelopeError(
             "content.data.emergency is neither rollback nor patch", field="content.data.emergency"
@@ -91,15 +91,13 @@ def requested_change(envelope: Envelope, content: Info) -> ev.IdentityChanged:
 
 
 def judged(state: CouncilState, event: ev.IdentityChanged, uptime_s: float) -> ev.IdentityChanged:
-    """The change with the verdict on it, where that allows it. Raises Refused with the reason where not."""
+    """The change with the verdict on it. Raises Refused with the reason if it is not allowed."""
     change, rules = event.change, state.rules
     current = rules.identity
     if not current.hash:
-        raise _refused(change, "this council was launched without an identity; launch it anew")
+        raise _refused(change, "this council was launched without an identity; launch it again")
     if not rules.creator:
-        raise _refused(
-            change, "nobody was enrolled at launch who could be its creator: see humans and creator"
-        )
+        raise _refused(change, "no creator was enrolled at launch: see the settings humans and creator")
     agreed_by = _agreed_by(state, change)
     verdict = identity_change.judge_change(
         _proposed(change, agreed_by),
@@ -138,30 +136,30 @@ def _proposed(change: IdentityChange, seats: tuple[str, ...]) -> identity_change
 
 
 def _agreed_by(state: CouncilState, change: IdentityChange) -> tuple[str, ...]:
-    """Which of Prime and Lite agree to this very change, by the decision that it names: one that approved it.
+    """Which of Prime and Lite agree to this change, by the decision that it names, which must have approved it.
 
-    Whoever voted yes does; but Prime's last word is its ruling, where there was one. It holds for one change: what
-    was decided before the last one, or before that was withdrawn, was about another council.
+    A seat agrees if it voted yes; for Prime, its ruling counts if there was one. A decision is good for one change:
+    one that was made before the last change or withdrawal does not count.
     """
     if not change.agreed:
         return ()
     closed = state.closed.get(change.agreed)
     if closed is None:
-        raise _refused(change, f"{change.agreed} is no proposal that this council has decided")
+        raise _refused(change, f"this council has decided no proposal {change.agreed}")
     decision = closed.decision
     if not decision.summary.startswith(summary(change.before, change.after.hash, "")):
-        raise _refused(change, f"{change.agreed} was about something else than this change")
+        raise _refused(change, f"{change.agreed} was not about this change")
     if decision.outcome != "approved":
         raise _refused(change, f"the council did not agree: {change.agreed} was {decision.outcome}")
     if decision.position < state.identity_changed_at:
         raise _refused(
-            change, f"{change.agreed} was decided before the last change, and used up with it: ask anew"
+            change, f"{change.agreed} was decided before the last change, so it does not count: ask again"
         )
     voted = {ballot.seat for ballot in decision.ballots if ballot.vote == "yes"}
     if decision.ruling is not None and decision.ruling.ruling != "confirm":
         voted.discard(state.rules.prime)
     seats = ((PRIME, state.rules.prime), (LITE, LITE))
-    return tuple(voice for voice, seat in seats if seat in voted)
+    return tuple(name for name, seat in seats if seat in voted)
 
 
 def _refused(change: IdentityChange, why: str) -> Refused:

@@ -11,8 +11,8 @@ from council.agents.prompting.prompt import OVERRUNS_MAX
 from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import STAGE_CHARS_MAX
 from council.core import events as ev
-from council.core.outcomes import STAGES
 from council.core.state import (
+    ACTION_STAGES,
     REASON_TOLD_MAX,
     ActionReport,
     Answer,
@@ -29,12 +29,12 @@ from council.protocol.envelope import Envelope
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import plain, quoted
 
-# Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
+# Each seat gets a proposal, and Prime gets it again with every ballot; larger content must be split or referred to.
 PROPOSAL_BYTES_MAX = 768 * 2**10
-# Of a model's name and a call's purpose so much is kept; a call costs at most so many tokens, or micro-dollars.
+# The most that is kept of a model's name and a call's purpose, and the most tokens or micro-dollars of a call.
 WORD_CHARS_MAX = 200
 AMOUNT_MAX = 10**12
-ROUND_MAX = 2**53  # of what a seat says: 2**21 runs of 2**32 rounds (``agents.voice``)
+ROUND_MAX = 2**53  # of a seat's stream: 2**21 runs of 2**32 rounds
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
@@ -42,7 +42,7 @@ V = TypeVar("V", bound=Value)
 class Incoming(NamedTuple):
     """A message of ``size`` sealed bytes; ``digest`` identifies its canonical bytes (rules 1.12).
 
-    ``proposal_id`` and the methods are for INFO.
+    ``proposal_id`` and the methods are for INFO messages.
     """
 
     envelope: Envelope
@@ -55,7 +55,7 @@ class Incoming(NamedTuple):
 
     @property
     def content(self) -> Any:
-        """Of the class that goes with the message's type."""
+        """The content, of the class for the message's type."""
         return self.envelope.content
 
     @property
@@ -63,7 +63,7 @@ class Incoming(NamedTuple):
         return self.envelope.parent_id or ""
 
     def fact(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """A fact that it must carry, unless it has a ``default``. Raises EnvelopeError for another."""
+        """A value of its data, required if there is no ``default``. Raises EnvelopeError for another type."""
         value = self.content.data.get(name, default)
         if not isinstance(value, kind):
             field = f"content.data.{name}"
@@ -71,7 +71,7 @@ class Incoming(NamedTuple):
         return value
 
     def amount(self, name: str, most: int = AMOUNT_MAX, default: int | None = None) -> int:
-        """A number from 0 to ``most``. Raises EnvelopeError for another."""
+        """An integer of its data from 0 to ``most``. Raises EnvelopeError for another."""
         value = self.fact(name, int, default)
         if isinstance(value, bool) or not 0 <= value <= most:
             field = f"content.data.{name}"
@@ -79,15 +79,15 @@ class Incoming(NamedTuple):
         return value
 
     def word(self, name: str, words: tuple[str, ...], expected: str) -> Any:
-        """One of these words. Raises EnvelopeError for another."""
+        """A value of its data that is one of ``words``. Raises EnvelopeError for another."""
         value = self.fact(name, str)
         if value not in words:
             field = f"content.data.{name}"
             raise EnvelopeError(f"{field} is {quoted(value)}, expected {expected}", field=field)
         return value
 
-    def made(self, kind: type[V], **facts: Any) -> V:
-        """A value of this class. A field that ``facts`` does not give is filled from the message by its name."""
+    def build(self, kind: type[V], **facts: Any) -> V:
+        """A value of this class. Fields that are not in ``facts`` are filled from the message by their names."""
         known: dict[str, Any] = {
             "proposal_id": self.proposal_id,
             "msg_id": self.envelope.msg_id,
@@ -101,7 +101,7 @@ class Incoming(NamedTuple):
         return kind(**{name: known[name] for name in kind.__struct_fields__ if name in known})
 
     def overruns(self) -> tuple[Overrun, ...]:
-        """What was done to make a prompt fit (rules 2.4). Raises EnvelopeError where it can't be read."""
+        """The steps that made a prompt fit (rules 2.4). Raises EnvelopeError if they can't be read."""
         given = plain(self.content.data.get("overruns", ()))
         try:
             return tuple(msgspec.convert(given, list[Overrun])[:OVERRUNS_MAX])
@@ -110,22 +110,22 @@ class Incoming(NamedTuple):
             raise EnvelopeError(f"{field} can't be read: {error}", field=field) from error
 
 
-def submission(said: Incoming) -> ev.ProposalSubmitted:
-    envelope, content = said.envelope, said.content
+def submission(message: Incoming) -> ev.ProposalSubmitted:
+    envelope, content = message.envelope, message.content
     identity.refuse_another(content)
-    if said.size > PROPOSAL_BYTES_MAX:
+    if message.size > PROPOSAL_BYTES_MAX:
         less = "leave out the oldest of its history" if content.history else "split it"
         raise EnvelopeTooLarge(
-            f"the proposal has {said.size:,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: {less}",
+            f"the proposal has {message.size:,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: {less}",
             field="content.history" if content.history else "content.body",
             limit=PROPOSAL_BYTES_MAX,
-            found=said.size,
+            found=message.size,
         )
     return ev.ProposalSubmitted(
         Submission(
             proposal_id=envelope.msg_id,
-            proposer=said.sender,
-            digest=said.digest,
+            proposer=message.sender,
+            digest=message.digest,
             summary=content.summary,
             time_budget_s=content.time_budget_s,
             wait_for=content.wait_for,
@@ -137,87 +137,89 @@ def submission(said: Incoming) -> ev.ProposalSubmitted:
     )
 
 
-def ballot(said: Incoming) -> ev.BallotCast:
-    envelope, content = said.envelope, said.content
+def ballot(message: Incoming) -> ev.BallotCast:
+    envelope, content = message.envelope, message.content
     gates = (content.control_packet or {}).get("safety_gates")
     return ev.BallotCast(
         Ballot(
             proposal_id=content.proposal_id,
-            seat=said.sender,
+            seat=message.sender,
             vote=content.vote,
             reason=content.reason,
             confidence=envelope.confidence,
             risk_level=envelope.risk_level,
             msg_id=envelope.msg_id,
-            digest=said.digest,
+            digest=message.digest,
             asks_human=isinstance(gates, Mapping) and gates.get("requires_user_approval") is True,
         )
     )
 
 
-def escalation(said: Incoming) -> ev.EscalationRaised:
-    content = said.content
-    return ev.EscalationRaised(content.proposal_id, said.sender, content.reason, said.envelope.msg_id)
+def escalation(message: Incoming) -> ev.EscalationRaised:
+    content = message.content
+    return ev.EscalationRaised(content.proposal_id, message.sender, content.reason, message.envelope.msg_id)
 
 
-def heartbeat(said: Incoming) -> ev.SeatBeat:
-    return ev.SeatBeat(said.sender, int(said.envelope.parent_id or "0", 16), said.content.beat)
+def heartbeat(message: Incoming) -> ev.SeatBeat:
+    return ev.SeatBeat(message.sender, int(message.envelope.parent_id or "0", 16), message.content.beat)
 
 
-def cancellation(said: Incoming) -> ev.ProposalCancelled:
-    return said.made(ev.ProposalCancelled)
+def cancellation(message: Incoming) -> ev.ProposalCancelled:
+    return message.build(ev.ProposalCancelled)
 
 
-def answer(said: Incoming) -> ev.HumanAnswered:
-    return ev.HumanAnswered(said.made(Answer, approve=said.fact("approve", bool)))
+def answer(message: Incoming) -> ev.HumanAnswered:
+    return ev.HumanAnswered(message.build(Answer, approve=message.fact("approve", bool)))
 
 
-def identity_change(said: Incoming) -> ev.IdentityChanged:
-    return identity.requested_change(said.envelope, said.content)
+def identity_change(message: Incoming) -> ev.IdentityChanged:
+    return identity.requested_change(message.envelope, message.content)
 
 
-def report(said: Incoming) -> ev.ActionReported:
-    stage, ok = said.word("stage", STAGES, ", ".join(STAGES)), said.fact("ok", bool)
+def report(message: Incoming) -> ev.ActionReported:
+    stage, ok = message.word("stage", ACTION_STAGES, ", ".join(ACTION_STAGES)), message.fact("ok", bool)
     return ev.ActionReported(
-        said.made(ActionReport, stage=stage, ok=ok, text=said.content.text[:REASON_TOLD_MAX])
+        message.build(ActionReport, stage=stage, ok=ok, text=message.content.text[:REASON_TOLD_MAX])
     )
 
 
-def fault(said: Incoming) -> ev.WorkFailed:
-    return said.made(ev.WorkFailed, task=said.fact("task", str), overruns=said.overruns())
+def fault(message: Incoming) -> ev.WorkFailed:
+    return message.build(ev.WorkFailed, task=message.fact("task", str), overruns=message.overruns())
 
 
-def reservation(said: Incoming) -> ev.CallReserved:
+def reservation(message: Incoming) -> ev.CallReserved:
     call = Call(
-        call_id=said.envelope.msg_id,
-        proposal_id=said.proposal_id,
-        seat=said.sender,
-        task=said.fact("task", str)[:WORD_CHARS_MAX],
-        model=said.fact("model", str)[:WORD_CHARS_MAX],
-        worst=Spend(said.amount("tokens"), said.amount("microusd")),
-        prompt=said.fact("prompt", str, "")[:WORD_CHARS_MAX],
+        call_id=message.envelope.msg_id,
+        proposal_id=message.proposal_id,
+        seat=message.sender,
+        task=message.fact("task", str)[:WORD_CHARS_MAX],
+        model=message.fact("model", str)[:WORD_CHARS_MAX],
+        worst=Spend(message.amount("tokens"), message.amount("microusd")),
+        prompt=message.fact("prompt", str, "")[:WORD_CHARS_MAX],
     )
-    return ev.CallReserved(call, said.overruns())
+    return ev.CallReserved(call, message.overruns())
 
 
-def settlement(said: Incoming) -> ev.CallSettled:
-    error, call_id, used = said.fact("error", str, ""), said.fact("call", str), None
-    if said.content.data.get("tokens") is not None:  # else its seat does not know
-        used = Spend(said.amount("tokens"), said.amount("microusd"))
-    return ev.CallSettled(said.proposal_id, said.sender, call_id, used, error_kind(error) if error else "")
+def settlement(message: Incoming) -> ev.CallSettled:
+    error, call_id, used = message.fact("error", str, ""), message.fact("call", str), None
+    if message.content.data.get("tokens") is not None:  # else the usage is unknown
+        used = Spend(message.amount("tokens"), message.amount("microusd"))
+    return ev.CallSettled(
+        message.proposal_id, message.sender, call_id, used, error_kind(error) if error else ""
+    )
 
 
-def observation(said: Incoming) -> ev.StreamObserved:
-    return said.made(
+def observation(message: Incoming) -> ev.StreamObserved:
+    return message.build(
         ev.StreamObserved,
-        stream=said.fact("stream", str),
-        interrupt=said.fact("interrupt", bool),
-        stage=said.fact("stage", str, "")[:STAGE_CHARS_MAX],
-        round=said.amount("round", ROUND_MAX, 0),
-        whole=said.fact("whole", bool, True),
+        stream=message.fact("stream", str),
+        interrupt=message.fact("interrupt", bool),
+        stage=message.fact("stage", str, "")[:STAGE_CHARS_MAX],
+        round=message.amount("round", ROUND_MAX, 0),
+        whole=message.fact("whole", bool, True),
     )
 
 
-def ruling(said: Incoming) -> ev.RulingGiven:
-    word = said.word("ruling", ("confirm", "reject", "human"), "confirm, reject or human")
-    return ev.RulingGiven(said.made(Ruling, ruling=word))
+def ruling(message: Incoming) -> ev.RulingGiven:
+    word = message.word("ruling", ("confirm", "reject", "human"), "confirm, reject or human")
+    return ev.RulingGiven(message.build(Ruling, ruling=word))

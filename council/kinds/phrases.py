@@ -1,4 +1,4 @@
-"""Says in a phrase what happened, where a template can't. What it says may hold anything."""
+"""Describes what happened in a phrase, if a template can't. A phrase may hold any text from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ID_SHOWN = 8
 
 
 def certainty(confidence: float, risk_level: str) -> str:
-    """How confident a ballot or a ruling is, and the risk that it sees, where that is not low."""
+    """The confidence of a ballot or ruling, and its risk if that is not low."""
     return f"{confidence:.2f}{_risk(risk_level)}"
 
 
@@ -22,7 +22,7 @@ def _risk(risk_level: str) -> str:
 
 
 def ended(data: Data) -> str:
-    """The one word for how a proposal stands."""
+    """The outcome of a decision, or ``escalated``."""
     return str(data["decision"]["outcome"] or data["decision"]["standing"])
 
 
@@ -75,7 +75,7 @@ def failure(data: Data) -> Phrase:
 
 
 def outcome(data: Data) -> Phrase:
-    """What was told of one step of an approved action."""
+    """A reported step of an approved action."""
     report = data["report"]
     well = {"act": "ran it", "verify": "verified it", "revert": "reverted it"}
     badly = {"act": "ran it, and it failed", "verify": "could not verify it", "revert": "could not revert it"}
@@ -138,13 +138,13 @@ def _cost(spend: Mapping[str, Any]) -> str:
 
 
 def _shortened(data: Data) -> str:
-    """What was done to make the prompt fit, where anything was; older records tell nothing of it."""
+    """The steps that made a prompt fit; empty for none, and for older records, which do not hold them."""
     found = data.get("overruns")
     return f"; shortened: {_steps(found)}" if found else ""
 
 
 def _steps(overruns: Sequence[Data]) -> str:
-    """What was done to make a prompt fit, in words (rules 2.4)."""
+    """The steps that made a prompt fit, in words (rules 2.4)."""
     return ", ".join(
         f"{one['field']} {one['before']:,} → {one['after']:,} ({one['how']})" for one in overruns
     )

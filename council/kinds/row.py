@@ -1,4 +1,4 @@
-"""What a row of the table of kinds holds."""
+"""The row class of the table of kinds, and its parts."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from council.kinds.incoming import Incoming
 from council.protocol.envelope import MessageType
 
 Data = Mapping[str, Any]  # the fields of an event or an announcement, as plain data
-Fact = str | Callable[[Any], Any]  # the name of a fact, or a function that finds it
-# From a stub's milliseconds to a model's minutes.
+Fact = str | Callable[[Any], Any]  # the name of a field, or a function that returns the value
+# From milliseconds of a stub to minutes of a model.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 def fact(of: Event | Effect, which: Fact, *default: Any) -> Any:
-    """A field of an event or an effect, or of what its first field holds, such as a ballot.
+    """A field of an event or an effect, or of the value in its first field, such as a ballot.
 
-    Raises AttributeError where there is none and no ``default``.
+    Raises AttributeError if there is no such field and no ``default``.
     """
     if callable(which):
         return which(of)
     return getattr(of if hasattr(of, which) else getattr(of, of.__struct_fields__[0]), which, *default)
 
 
-class Said(NamedTuple):
-    """The message that brings an event: its type, how it is read and, for INFO, its kind (rules 1.1, 1.2).
+class Message(NamedTuple):
+    """The message that brings an event: its type, its reader, and the kind of an INFO (rules 1.1, 1.2).
 
-    ``by``: as what its sender must have joined. ``parts``: the roles that it may be sent in; empty for any.
+    ``by``: how its sender must have joined. ``parts``: the roles it may be sent in; empty for any.
     """
 
     type: MessageType
@@ -41,10 +41,10 @@ class Said(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """One metric; a counter's ``name`` without the ``_total`` that it has on the wire.
+    """One metric; a counter's ``name`` is without the ``_total`` that it has on the wire.
 
-    Each also has the label ``council``, the council's name. Of announcements, those that ``when`` is true of count by
-    ``amount``; a label's value is the fact of its name, or the one that ``values`` has for it.
+    Each also has the label ``council``, the council's name. An announcement counts by ``amount`` if ``when`` is true
+    of it. A label's value is the field of its name, or the one in ``values``.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -65,17 +65,17 @@ def counter(
     when: Fact = lambda _: True,
     **values: Fact,
 ) -> Metric:
-    """Counts announcements, by ``labels`` (names with spaces between) and by those of ``values``."""
+    """A counter of announcements, by ``labels`` (names with spaces between) and the labels in ``values``."""
     return Metric("counter", name, help, (*labels.split(), *values), (), amount, when, values)
 
 
 def timed(name: str, help: str, labels: str) -> Metric:
-    """The seconds that announcements tell."""
+    """A histogram of the field ``seconds`` of announcements."""
     return Metric("histogram", name, help, tuple(labels.split()), SECONDS, "seconds")
 
 
 class Line(NamedTuple):
-    """A line of the event log, or an event of a decision's span: its title and the facts, no word of a text."""
+    """A line of the event log, or an event of a decision's span: a title and facts, without free text."""
 
     title: str
     facts: dict[str, Any]
@@ -83,12 +83,12 @@ class Line(NamedTuple):
 
 
 def tells(title: str, level: str = "warning", **facts: Fact) -> Callable[[Any], Line]:
-    """A line with these facts of an announcement."""
+    """Makes lines with these facts of an announcement."""
     return lambda effect: Line(title, {name: fact(effect, which) for name, which in facts.items()}, level)
 
 
 class Phrase(NamedTuple):
-    """What happened: who did what in short, and the rest of it."""
+    """What happened: who did what, in short, and the details."""
 
     act: str
     detail: str = ""
@@ -98,11 +98,13 @@ class Phrase(NamedTuple):
 class Row:
     """One kind of event of a council.
 
-    ``kind`` is its word in the journal, in the feed and in logs; ``label`` is shown instead where that is long.
-    ``words`` say it on one line, as templates of its data or by a function; ``style`` is a colour, a vote or an
-    outcome. ``event`` is its class in the journal, if it is journaled; ``said`` is None where no message brings it;
-    ``sweeps`` says that it is about no proposal, and may end many. ``announced`` is its class in the feed, if it is
-    announced. ``logged`` is its line in the event log, ``noted`` its event in the span of its proposal's decision.
+    - ``kind``: its word in the journal, in the feed and in logs; ``label``: shown instead, if given
+    - ``words``: describe it on one line, as templates of its data or a function
+    - ``style``: a colour, a vote or an outcome
+    - ``event``: its class in the journal, if it is journaled; ``message``: the message that brings it, if one does
+    - ``sweeps``: it is not about one proposal, and may end many
+    - ``announced``: its class in the feed, if it is announced; ``counted``: its metrics
+    - ``logged``: its line in the event log; ``noted``: its event in the span of its proposal's decision
     """
 
     kind: str
@@ -110,7 +112,7 @@ class Row:
     style: str | Callable[[Data], str] = ""
     label: str = ""
     event: type[Event] | None = None
-    said: Said | None = None
+    message: Message | None = None
     sweeps: bool = False
     announced: type[Effect] | None = None
     counted: tuple[Metric, ...] = ()
@@ -118,7 +120,7 @@ class Row:
     noted: Callable[[Any], Line | None] = lambda _: None
 
     def phrase(self, data: Data) -> Phrase:
-        """What happened, by the data of a record or of an announcement. What it says may hold anything."""
+        """Describes the data of a record or an announcement. It may hold any text from outside."""
         if callable(self.words):
             return self.words(data)
         act, detail = self.words

@@ -1,7 +1,7 @@
-"""The table of kinds: who may say an event, and how it is journaled, announced, counted and shown.
+"""The table of kinds: who may send an event, and how it is journaled, announced, counted and shown.
 
-READ FIRST. A new kind of event is a row here, and in the core its class and the function that handles it
-(``events.handles``). Whatever reads, journals, announces, counts or shows events looks up its row.
+READ FIRST. A new kind of event is a row here, and in the core its class and its handler (``events.handles``). All
+code that reads, journals, announces, counts or shows events looks up its row.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from council.core import effects as do
 from council.core import events as ev
 from council.kinds import identity, incoming, phrases
-from council.kinds.row import Line, Metric, Phrase, Row, Said, counter, tells, timed
+from council.kinds.row import Line, Message, Metric, Phrase, Row, counter, tells, timed
 
 _CALL = "seat model"
 _ESCALATIONS = "council_escalations", "Escalations to Prime, and to a human."
@@ -37,7 +37,7 @@ def _decision_logged(effect: do.AnnounceDecision) -> Line:
 
 
 def _roll_logged(effect: do.AnnounceRoll) -> Line:
-    # What stands behind a colon may quote a mind, and a mind what it was shown.
+    # Text after a colon may quote a mind, and so anything that the mind was shown.
     facts = {"seat": effect.seat, "why": effect.why.split(":")[0]}
     if effect.active:
         return Line("seat back", facts, "info")
@@ -50,14 +50,14 @@ def _outcome_logged(effect: do.AnnounceOutcome) -> Line | None:
     return None if report.ok else Line("action step failed", facts)
 
 
-# Each row stands where its kind first comes up in the life of a proposal; those of seats and of the council follow.
+# In the order of a proposal's life; the rows of seats and of the council follow.
 _ROWS = (
     Row(
         "proposal",
         phrases.proposal,
         "bold",
         event=ev.ProposalSubmitted,
-        said=Said("PROPOSAL", incoming.submission, by="any", parts=("proposer",)),
+        message=Message("PROPOSAL", incoming.submission, by="any", parts=("proposer",)),
         announced=do.AnnounceProposal,
         counted=(counter("council_proposals", "Proposals that were taken in."),),
     ),
@@ -66,7 +66,7 @@ _ROWS = (
         phrases.ballot,
         lambda data: data["ballot"]["vote"],
         event=ev.BallotCast,
-        said=Said("VOTE", incoming.ballot, parts=("voter",)),
+        message=Message("VOTE", incoming.ballot, parts=("voter",)),
         announced=do.AnnounceBallot,
         counted=(
             counter("council_ballots", "Ballots that were counted.", "seat vote", when=lambda e: not e.late),
@@ -77,7 +77,13 @@ _ROWS = (
         noted=_ballot_noted,
     ),
     Row("ballot_unreadable", ("{seat}", "{why}"), "yellow", "unreadable", event=ev.BallotUnreadable),
-    Row("fault", phrases.failure, "yellow", event=ev.WorkFailed, said=Said("INFO", incoming.fault, "fault")),
+    Row(
+        "fault",
+        phrases.failure,
+        "yellow",
+        event=ev.WorkFailed,
+        message=Message("INFO", incoming.fault, "fault"),
+    ),
     Row(
         "loss",
         phrases.failure,
@@ -91,7 +97,7 @@ _ROWS = (
         phrases.observation,
         lambda data: "yellow" if data["interrupt"] else "",
         event=ev.StreamObserved,
-        said=Said("INFO", incoming.observation, "observation"),
+        message=Message("INFO", incoming.observation, "observation"),
         announced=do.AnnounceObservation,
         counted=(
             counter(
@@ -108,7 +114,7 @@ _ROWS = (
         ("{seat} calls for Prime", "{reason}"),
         "yellow",
         event=ev.EscalationRaised,
-        said=Said("ESCALATION", incoming.escalation, parts=("voter", "observer")),
+        message=Message("ESCALATION", incoming.escalation, parts=("voter", "observer")),
     ),
     Row(
         "to_prime",
@@ -124,7 +130,7 @@ _ROWS = (
         phrases.ruling,
         "yellow",
         event=ev.RulingGiven,
-        said=Said("INFO", incoming.ruling, "ruling"),
+        message=Message("INFO", incoming.ruling, "ruling"),
         announced=do.AnnounceRuling,
         noted=lambda e: Line("ruling", {"seat": e.ruling.seat, "ruling": e.ruling.ruling}),
     ),
@@ -142,14 +148,14 @@ _ROWS = (
         phrases.answer,
         "cyan",
         event=ev.HumanAnswered,
-        said=Said("INFO", incoming.answer, "answer", by="human"),
+        message=Message("INFO", incoming.answer, "answer", by="human"),
     ),
     Row(
         "cancellation",
         ("{sender}", "{reason}"),
         label="taken back",
         event=ev.ProposalCancelled,
-        said=Said("INFO", incoming.cancellation, "cancel", by="any"),
+        message=Message("INFO", incoming.cancellation, "cancel", by="any"),
     ),
     Row(
         "decision",
@@ -169,14 +175,18 @@ _ROWS = (
         logged=_decision_logged,
     ),
     Row(
-        "call", phrases.call, _DIM, event=ev.CallReserved, said=Said("INFO", incoming.reservation, "reserve")
+        "call",
+        phrases.call,
+        _DIM,
+        event=ev.CallReserved,
+        message=Message("INFO", incoming.reservation, "reserve"),
     ),
     Row(
         "settlement",
         phrases.settlement,
         _DIM,
         event=ev.CallSettled,
-        said=Said("INFO", incoming.settlement, "settle"),
+        message=Message("INFO", incoming.settlement, "settle"),
     ),
     Row(
         "spending",
@@ -226,7 +236,7 @@ _ROWS = (
         phrases.outcome,
         lambda data: "green" if data["report"]["ok"] else "red",
         event=ev.ActionReported,
-        said=Said("INFO", incoming.report, "outcome", by="any"),
+        message=Message("INFO", incoming.report, "outcome", by="any"),
         announced=do.AnnounceOutcome,
         counted=(counter("council_action_outcomes", "Steps of approved actions.", "stage ok"),),
         logged=_outcome_logged,
@@ -237,7 +247,7 @@ _ROWS = (
         "green",
         "seat back",
         event=ev.SeatBeat,
-        said=Said("HEARTBEAT", incoming.heartbeat, parts=("voter", "observer")),
+        message=Message("HEARTBEAT", incoming.heartbeat, parts=("voter", "observer")),
         sweeps=True,
     ),
     Row("seat_died", ("{seat}", "{why}"), "red", "seat died", event=ev.SeatDied, sweeps=True),
@@ -273,7 +283,7 @@ _ROWS = (
         "cyan",
         "identity",
         event=ev.IdentityChanged,
-        said=Said("INFO", incoming.identity_change, identity.KIND, by="human"),
+        message=Message("INFO", incoming.identity_change, identity.KIND, by="human"),
         announced=do.AnnounceIdentityChange,
         logged=tells(
             "identity changed",
@@ -302,7 +312,7 @@ _ROWS = (
         logged=tells("alert", proposal="proposal_id", alert="kind"),
         noted=tells("alert", alert="kind"),
     ),
-    Row("damaged", ("", "{why}"), "bold red"),  # stands where a record can't be read
+    Row("damaged", ("", "{why}"), "bold red"),  # shown for a record that can't be read
     Row(
         "refusal",
         ("{sender} {code}", "{why}"),
@@ -312,23 +322,23 @@ _ROWS = (
     ),
 )
 
-# What each consumer knows a row by
+# How consumers look up a row
 BY_KIND: dict[str, Row] = {}
 JOURNALED: dict[type[ev.Event], Row] = {}
 ANNOUNCED: dict[type[do.Effect], Row] = {}
-MESSAGES: dict[tuple[str, str], Said] = {}
+MESSAGES: dict[tuple[str, str], Message] = {}
 COUNTED: dict[str, Metric] = {}
 
 
 def add(row: Row) -> None:
-    """Enters a row."""
+    """Adds a row to the lookups."""
     BY_KIND[row.kind] = row
     if row.event is not None:
         JOURNALED[row.event] = row
     if row.announced is not None:
         ANNOUNCED[row.announced] = row
-    if row.said is not None:
-        MESSAGES[row.said.type, row.said.kind] = row.said
+    if row.message is not None:
+        MESSAGES[row.message.type, row.message.kind] = row.message
     COUNTED.update({each.name: each for each in row.counted})
 
 

@@ -1,19 +1,19 @@
 """Makes text from outside safe for a terminal.
 
-Reasons, summaries, names and patches are written by models and strangers: none may move the cursor, change
-colours or hide the text beside it.
+Models and strangers write reasons, summaries, names and patches. None may move the cursor, change colours or hide
+other text.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# A tab or line end is layout; everything else of these kinds is shown as its number instead of being obeyed.
+# Characters of these categories are shown as numbers, except tabs and line ends, which are layout.
 _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def clean(text: str) -> str:
-    """``text`` with line ends kept, tabs as spaces, and every control or invisible character spelled out."""
+    """``text`` with line ends kept, tabs as spaces, and each control or invisible character as its number."""
     if text.isascii() and text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\t", "    ")
@@ -21,7 +21,7 @@ def clean(text: str) -> str:
 
 
 def line(text: str, chars_max: int = 500) -> str:
-    """``text`` on one line, cut where it is longer than ``chars_max``."""
+    """``text`` on one line, cut if it is longer than ``chars_max``."""
     flat = " ".join(clean(text[: 4 * chars_max]).split())
     cut = len(flat) > chars_max or len(text) > 4 * chars_max
     return f"{flat[: chars_max - 1].rstrip()}…" if cut else flat
@@ -35,7 +35,7 @@ def _visible(char: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time as people say it: ``8 ms``, ``42 s``, ``3 min 5 s``, ``2 h 10 min``, ``3 d 4 h``."""
+    """A duration for people: ``8 ms``, ``42 s``, ``3 min 5 s``, ``2 h 10 min``, ``3 d 4 h``."""
     if seconds < 0:
         return f"-{span(-seconds)}"
     if seconds < 0.0995:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from council.core import effects as do
-from council.core.identity import online_s
+from council.core.roll import online_s
 from council.core.state import (
     Account,
     Caps,

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from council.config.settings import did_you_mean
 from council.core import effects as do
 from council.core import events as ev
+from council.core.conclusion import count
 from council.core.state import CouncilState, Moment, Rules
 from council.core.state_store import Effects, first_timer, first_wall_timer
-from council.core.tally import count
 from council.journal.packets import StoredRecord
 from council.protocol.errors import CallerError, CouncilError, InternalError
 from council.runtime.replay import Replay, pack, stepped

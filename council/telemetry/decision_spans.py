@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from council.agents.messaging import span_names as names
+from council.agents.messaging import spans as names
 from council.core import effects as do
 from council.core.state import Decision
 from council.kinds.phrases import decided_by

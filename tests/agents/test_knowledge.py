@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from council.agents.mind import Case, Turn
 from council.agents.prompting.builder import PromptBuilder, packet_of
-from council.agents.prompting.case_history import SENTENCE_CHARS_MAX, with_history
+from council.agents.prompting.case_history import SENTENCE_CHARS_MAX
 from council.agents.prompting.summary import MARK, summarize
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter, counter_for
 from council.protocol.cognition.knowledge import SNIPPETS_MAX
-from council.protocol.cognition.parts import RelevantHistorySnippet
 from council.protocol.identity.charter import history_limit
 from tests.examples import tried
 
@@ -105,14 +104,6 @@ def test_a_blob_is_taken_in_parts() -> None:
     assert ("user", "Look.") in found
     assert ("tool", FACT) in found
     assert all(len(text) <= SENTENCE_CHARS_MAX for _, text in found)
-
-
-def test_what_a_packet_holds_stays_and_comes_first() -> None:
-    own = RelevantHistorySnippet(id="1", role="user", summary="from elsewhere")
-    packet = packet_of(case(), now=NOW, new_id=lambda: "00000000", history=[own])
-    assert with_history(packet, ()) is packet
-    more = with_history(packet, [Turn("user", "Look."), Turn("tool", FACT)]).context.relevant_history_snippet
-    assert [turn.summary for turn in more] == ["from elsewhere", "Look.", FACT]
 
 
 TURNS = st.tuples(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from council.agents.messaging import seat_messages
@@ -40,6 +40,7 @@ def head(time_left_s: float, beside: int) -> bytes:
 
 
 @given(st.floats(min_value=0, max_value=1e9))
+@example(0.0)
 def test_what_was_written_is_read(left_s: float) -> None:
     assert seat_messages.read(seat_messages.write(PROPOSAL_BYTES, b"", left_s)) == Letter(
         PROPOSAL, None, left_s
@@ -89,10 +90,6 @@ def test_a_time_that_is_none_is_refused(left_s: float) -> None:
     assert caught.value.field == "letter"
 
 
-def test_no_time_left_is_a_time() -> None:
-    assert seat_messages.read(head(0.0, 0) + PROPOSAL_BYTES).time_left_s == 0.0
-
-
 @pytest.mark.parametrize("beside", [len(PROPOSAL_BYTES) + d for d in (-1, 1, len(INFO_BYTES))] + [2**32 - 1])
 def test_a_head_that_does_not_fit_is_refused(beside: int) -> None:
     with pytest.raises(EnvelopeError):
@@ -130,9 +127,3 @@ def test_an_altered_letter_is_still_a_letter_or_refused(data: st.DataObject) -> 
         return
     assert letter.time_left_s >= 0
     assert letter.envelope.type == "INFO"
-
-
-def test_a_head_that_promises_more_than_there_is_is_named() -> None:
-    with pytest.raises(EnvelopeError, match="head does not fit") as caught:
-        seat_messages.read(head(1.0, 2**32 - 1) + PROPOSAL_BYTES + INFO_BYTES)
-    assert caught.value.field == "letter"

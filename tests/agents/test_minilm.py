@@ -11,17 +11,15 @@ import hashlib
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from council.agents.mind import Case
-from council.agents.prompting.builder import PromptBuilder, packet_of
+from council.agents.mind import Case, Turn
+from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.summary import MARK, split, summarize
 from council.agents.prompting.tokens import counter_for
-from council.protocol.cognition.parts import RelevantHistorySnippet
 from tests.patience import HANG_S
 
 pytestmark = [
@@ -102,16 +100,9 @@ def test_the_same_text_has_the_same_summary_in_another_process_offline(summaries
 
 def test_a_prompt_whose_history_it_shortened_says_so() -> None:
     """TOKEN_BUDGET_OVERRUN names the way (rules 2.4), and the mark stands where the model reads it."""
-    case = Case("feed0123feed0123", "ada", "Delete the staging bucket", "Nobody reads it.")
-    turns = [
-        RelevantHistorySnippet(id=f"turn-{at}", role="user", summary=text)
-        for at, text in enumerate(real_text().split("\n\n"))
-    ]
-    packet = packet_of(
-        case, now=datetime(2026, 11, 21, tzinfo=UTC), new_id=lambda: "cafe4321" * 2, history=turns
-    )
-    builder = PromptBuilder("lite", count=GPT, mtu=2_500)
-    prompt = asyncio.run(builder.assemble("ballot", case, packet))
+    turns = tuple(Turn("user", text) for text in real_text().split("\n\n"))
+    case = Case("feed0123feed0123", "ada", "Delete the staging bucket", "Nobody reads it.", history=turns)
+    prompt = asyncio.run(PromptBuilder("lite", count=GPT, mtu=2_500).ballot(case))
     (overrun,) = [each for each in prompt.overruns if each.field == "history"]
     assert overrun.how == "local minilm"
     assert 0 < overrun.after <= overrun.limit < overrun.before

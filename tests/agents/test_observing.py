@@ -15,7 +15,7 @@ from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from council.protocol.envelope import Envelope, Info, Vote
 from council.protocol.values import plain as as_data
 from tests.agents.test_seat import Bench
-from tests.runtime.harness import run, until
+from tests.runtime.harness import in_loop, run, until
 
 PID = "aaaaaaaa"
 ROUND = {"stream": "prime", "stage": "plan", "whole": True}
@@ -271,24 +271,23 @@ async def hears(bench: Bench, *batch: bytes, want: int = 1) -> list[Envelope]:
 
 
 @pytest.mark.parametrize("interrupt", [True, False])
-def test_what_a_mind_makes_of_a_stream_is_signed_and_sent(interrupt: bool) -> None:
-    async def scenario() -> None:
-        mind = Watcher(Observation(interrupt, "it deletes everything"))
-        bench = Bench(mind)
-        ballot, seen = await hears(bench, bench.proposal(), told(bench), want=2)
-        assert isinstance(ballot.content, Vote)
-        assert facts(seen) == (
-            "observation",
-            "it deletes everything",
-            {"stream": "prime", "stage": "plan", "round": 1, "whole": True, "interrupt": interrupt},
-        )
-        assert mind.shown == [("do it", Stream("prime", "plan", "rm -rf /", True))]
-        assert await bench.seat.exchange([]) == (False, [])
-
-    run(scenario())
+@in_loop
+async def test_what_a_mind_makes_of_a_stream_is_signed_and_sent(interrupt: bool) -> None:
+    mind = Watcher(Observation(interrupt, "it deletes everything"))
+    bench = Bench(mind)
+    ballot, seen = await hears(bench, bench.proposal(), told(bench), want=2)
+    assert isinstance(ballot.content, Vote)
+    assert facts(seen) == (
+        "observation",
+        "it deletes everything",
+        {"stream": "prime", "stage": "plan", "round": 1, "whole": True, "interrupt": interrupt},
+    )
+    assert mind.shown == [("do it", Stream("prime", "plan", "rm -rf /", True))]
+    assert await bench.seat.exchange([]) == (False, [])
 
 
-def test_a_plain_observe_may_block_and_a_mind_without_one_hears_nothing() -> None:
+@in_loop
+async def test_a_plain_observe_may_block_and_a_mind_without_one_hears_nothing() -> None:
     class Plain:
         def review(self, case: Case) -> Opinion:
             return Opinion.yes("fine")
@@ -296,35 +295,31 @@ def test_a_plain_observe_may_block_and_a_mind_without_one_hears_nothing() -> Non
         def observe(self, case: Case, stream: Stream) -> Observation:
             return Observation(True, "halt")
 
-    async def scenario() -> None:
-        bench = Bench(Plain())
-        _, seen = await hears(bench, bench.proposal(), told(bench), want=2)
-        assert facts(seen)[2]["interrupt"] is True
-        deaf = Bench(lambda case: Opinion.yes("fine"))
-        await hears(deaf, deaf.proposal(), told(deaf))
-        assert await deaf.seat.exchange([]) == (False, [])
-        assert not deaf.host._observed._kept  # nor does it keep what it might hear of
-
-    run(scenario())
+    bench = Bench(Plain())
+    _, seen = await hears(bench, bench.proposal(), told(bench), want=2)
+    assert facts(seen)[2]["interrupt"] is True
+    deaf = Bench(lambda case: Opinion.yes("fine"))
+    await hears(deaf, deaf.proposal(), told(deaf))
+    assert await deaf.seat.exchange([]) == (False, [])
+    assert not deaf.host._observed._kept  # nor does it keep what it might hear of
 
 
-def test_after_a_halt_nothing_is_looked_at_before_the_work_begins_anew() -> None:
+@in_loop
+async def test_after_a_halt_nothing_is_looked_at_before_the_work_begins_anew() -> None:
     """One fault is one interrupt: three in a row are three tries (rules 1.8)."""
 
-    async def scenario() -> None:
-        mind = Watcher(Observation(True, "halt"), Observation(False))
-        bench = Bench(mind)
-        start = told(bench, "x" * LOOK_CHARS, whole=False)
-        _, first = await hears(bench, bench.proposal(), start, want=2)
-        assert (facts(first)[2]["interrupt"], facts(first)[2]["whole"]) == (True, False)
-        assert await bench.seat.exchange([told(bench, "more", at=LOOK_CHARS)]) == (False, [])
-        (second,) = await hears(bench, told(bench, "anew", round=2))
-        assert facts(second)[2] == {**ROUND, "round": 2, "interrupt": False}
-
-    run(scenario())
+    mind = Watcher(Observation(True, "halt"), Observation(False))
+    bench = Bench(mind)
+    start = told(bench, "x" * LOOK_CHARS, whole=False)
+    _, first = await hears(bench, bench.proposal(), start, want=2)
+    assert (facts(first)[2]["interrupt"], facts(first)[2]["whole"]) == (True, False)
+    assert await bench.seat.exchange([told(bench, "more", at=LOOK_CHARS)]) == (False, [])
+    (second,) = await hears(bench, told(bench, "anew", round=2))
+    assert facts(second)[2] == {**ROUND, "round": 2, "interrupt": False}
 
 
-def test_what_it_says_of_a_round_that_is_over_is_said_all_the_same() -> None:
+@in_loop
+async def test_what_it_says_of_a_round_that_is_over_is_said_all_the_same() -> None:
     """The council counts a seat's halts, whatever it is at by now. Mutation: one that hurries is never halted."""
 
     go = asyncio.Event()
@@ -335,20 +330,17 @@ def test_what_it_says_of_a_round_that_is_over_is_said_all_the_same() -> None:
             await go.wait()
             return found
 
-    async def scenario() -> None:
-        mind = Slow(Observation(True, "halt"), Observation(False))
-        bench = Bench(mind)
-        await hears(bench, bench.proposal(), told(bench, round=1))
-        hearing = asyncio.ensure_future(hears(bench, told(bench, "anew", round=2), want=2))
-        for _ in range(5):  # until it is told of it
-            await asyncio.sleep(0)
-        go.set()
-        late, seen = await hearing
-        assert facts(late)[2] == {**ROUND, "round": 1, "interrupt": True}
-        assert facts(seen)[2] == {**ROUND, "round": 2, "interrupt": False}
-        assert [stream.text for _, stream in mind.shown] == ["rm -rf /", "anew"]
-
-    run(scenario())
+    mind = Slow(Observation(True, "halt"), Observation(False))
+    bench = Bench(mind)
+    await hears(bench, bench.proposal(), told(bench, round=1))
+    hearing = asyncio.ensure_future(hears(bench, told(bench, "anew", round=2), want=2))
+    for _ in range(5):  # until it is told of it
+        await asyncio.sleep(0)
+    go.set()
+    late, seen = await hearing
+    assert facts(late)[2] == {**ROUND, "round": 1, "interrupt": True}
+    assert facts(seen)[2] == {**ROUND, "round": 2, "interrupt": False}
+    assert [stream.text for _, stream in mind.shown] == ["rm -rf /", "anew"]
 
 
 @pytest.mark.parametrize(
@@ -360,44 +352,38 @@ def test_what_it_says_of_a_round_that_is_over_is_said_all_the_same() -> None:
         (Observation("yes"), "its mind returned 'yes' as interrupt, expected True or False"),  # type: ignore[arg-type]
     ],
 )
-def test_a_mind_that_fails_to_observe_is_reported_and_halts_nobody(said: Any, why: str) -> None:
-    async def scenario() -> None:
-        bench = Bench(Watcher(said))
-        ballot, fault = await hears(bench, bench.proposal(), told(bench), want=2)
-        assert isinstance(ballot.content, Vote)
-        kind, text, data = facts(fault)
-        assert (kind, data) == ("fault", {"task": "observation"})
-        assert text.startswith(why)
-        again = await hears(bench, bench.proposal())  # what it says again is its ballot alone
-        assert [each.content for each in again] == [ballot.content]
-
-    run(scenario())
+@in_loop
+async def test_a_mind_that_fails_to_observe_is_reported_and_halts_nobody(said: Any, why: str) -> None:
+    bench = Bench(Watcher(said))
+    ballot, fault = await hears(bench, bench.proposal(), told(bench), want=2)
+    assert isinstance(ballot.content, Vote)
+    kind, text, data = facts(fault)
+    assert (kind, data) == ("fault", {"task": "observation"})
+    assert text.startswith(why)
+    again = await hears(bench, bench.proposal())  # what it says again is its ballot alone
+    assert [each.content for each in again] == [ballot.content]
 
 
-def test_an_observation_that_takes_too_long_is_given_up() -> None:
-    async def scenario() -> None:
-        mind = Watcher(observe_s=60.0)
-        bench = Bench(mind)
-        _, fault = await hears(bench, bench.proposal(left_s=0.05), told(bench), want=2)
-        assert facts(fault)[1].startswith("its mind did not answer within 0.0")
-        await until(lambda: mind.cancelled == 1)
-        assert await bench.seat.exchange([]) == (False, [])
-
-    run(scenario())
+@in_loop
+async def test_an_observation_that_takes_too_long_is_given_up() -> None:
+    mind = Watcher(observe_s=60.0)
+    bench = Bench(mind)
+    _, fault = await hears(bench, bench.proposal(left_s=0.05), told(bench), want=2)
+    assert facts(fault)[1].startswith("its mind did not answer within 0.0")
+    await until(lambda: mind.cancelled == 1)
+    assert await bench.seat.exchange([]) == (False, [])
 
 
-def test_an_observer_is_shown_what_it_has_voted_on_and_casts_no_second_ballot() -> None:
+@in_loop
+async def test_an_observer_is_shown_what_it_has_voted_on_and_casts_no_second_ballot() -> None:
     """As the council hands it over when the seat has begun anew."""
 
-    async def scenario() -> None:
-        mind = Watcher()
-        bench = Bench(mind)
-        sealed = bench.info("observe", about=bench.about())
-        (seen,) = await hears(bench, sealed, told(bench))
-        assert facts(seen)[0] == "observation"
-        assert await bench.seat.exchange([]) == (False, [])
-
-    run(scenario())
+    mind = Watcher()
+    bench = Bench(mind)
+    sealed = bench.info("observe", about=bench.about())
+    (seen,) = await hears(bench, sealed, told(bench))
+    assert facts(seen)[0] == "observation"
+    assert await bench.seat.exchange([]) == (False, [])
 
 
 def test_looks_that_hang_cost_no_ballot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +415,8 @@ def test_looks_that_hang_cost_no_ballot(monkeypatch: pytest.MonkeyPatch) -> None
         hangs.set()
 
 
-def test_its_own_ballot_goes_first() -> None:
+@in_loop
+async def test_its_own_ballot_goes_first() -> None:
     """rules 6.7. Mutation: an observation that keeps the one place has the ballot wait for it."""
 
     class Cancelled(Watcher):
@@ -440,36 +427,32 @@ def test_its_own_ballot_goes_first() -> None:
                 self.observe_s = 0.0
                 raise
 
-    async def scenario() -> None:
-        mind = Cancelled(observe_s=60.0)
-        bench = Bench(mind, concurrent_max=1)
-        await hears(bench, bench.proposal())
-        watching = asyncio.ensure_future(bench.seat.exchange([told(bench)]))
-        await until(lambda: len(mind.shown) == 1)
-        (ballot,) = await hears(bench, bench.proposal("bbbbbbbb"))
-        assert ballot.parent_id == "bbbbbbbb"
-        assert isinstance(ballot.content, Vote)
-        assert mind.cancelled == 1
-        found = (await watching)[1] + (await bench.calls([], want=1))
-        assert [facts(bench.opened(each))[0] for each in found] == ["observation"]
-        assert [stream.is_whole for _, stream in mind.shown] == [True, True]  # it looked once more
-
-    run(scenario())
+    mind = Cancelled(observe_s=60.0)
+    bench = Bench(mind, concurrent_max=1)
+    await hears(bench, bench.proposal())
+    watching = asyncio.ensure_future(bench.seat.exchange([told(bench)]))
+    await until(lambda: len(mind.shown) == 1)
+    (ballot,) = await hears(bench, bench.proposal("bbbbbbbb"))
+    assert ballot.parent_id == "bbbbbbbb"
+    assert isinstance(ballot.content, Vote)
+    assert mind.cancelled == 1
+    found = (await watching)[1] + (await bench.calls([], want=1))
+    assert [facts(bench.opened(each))[0] for each in found] == ["observation"]
+    assert [stream.is_whole for _, stream in mind.shown] == [True, True]  # it looked once more
 
 
-def test_looks_wait_while_ballots_take_all_the_room() -> None:
-    async def scenario() -> None:
-        mind = Watcher(review_s=0.05)
-        bench = Bench(mind, concurrent_max=2)
-        batch = [bench.proposal(), bench.proposal("bbbbbbbb"), bench.proposal("cccccccc"), told(bench)]
-        said = await hears(bench, *batch, want=4)
-        assert [each.type for each in said[:2]] == ["VOTE", "VOTE"]
-        assert sorted(each.type for each in said[2:]) == ["INFO", "VOTE"]
-
-    run(scenario())
+@in_loop
+async def test_looks_wait_while_ballots_take_all_the_room() -> None:
+    mind = Watcher(review_s=0.05)
+    bench = Bench(mind, concurrent_max=2)
+    batch = [bench.proposal(), bench.proposal("bbbbbbbb"), bench.proposal("cccccccc"), told(bench)]
+    said = await hears(bench, *batch, want=4)
+    assert [each.type for each in said[:2]] == ["VOTE", "VOTE"]
+    assert sorted(each.type for each in said[2:]) == ["INFO", "VOTE"]
 
 
-def test_a_call_for_an_observation_is_paid_from_the_purse_and_settled_with_it() -> None:
+@in_loop
+async def test_a_call_for_an_observation_is_paid_from_the_purse_and_settled_with_it() -> None:
     class Paying(Watcher):
         def set_budget(self, purse: BudgetClient) -> None:
             self.purse = purse
@@ -478,28 +461,23 @@ def test_a_call_for_an_observation_is_paid_from_the_purse_and_settled_with_it() 
             await self.purse.reserve(case.proposal_id, "observe", "small-1", Cost(100))
             return Observation(False)
 
-    async def scenario() -> None:
-        bench = Bench(Paying())
-        await hears(bench, bench.proposal())
-        (asked,) = await hears(bench, told(bench))
-        assert facts(asked)[2]["task"] == "observe"
-        granted = bench.info("granted", call=asked.msg_id)
-        kinds = [facts(each) for each in await hears(bench, granted, want=2)]
-        assert sorted(kind for kind, _, _ in kinds) == ["observation", "settle"]
-
-    run(scenario())
+    bench = Bench(Paying())
+    await hears(bench, bench.proposal())
+    (asked,) = await hears(bench, told(bench))
+    assert facts(asked)[2]["task"] == "observe"
+    granted = bench.info("granted", call=asked.msg_id)
+    kinds = [facts(each) for each in await hears(bench, granted, want=2)]
+    assert sorted(kind for kind, _, _ in kinds) == ["observation", "settle"]
 
 
-def test_what_is_withdrawn_is_observed_no_more() -> None:
-    async def scenario() -> None:
-        mind = Watcher(observe_s=60.0)
-        bench = Bench(mind)
-        await hears(bench, bench.proposal())
-        watching = asyncio.ensure_future(bench.seat.exchange([told(bench)]))
-        await until(lambda: len(mind.shown) == 1)
-        await bench.seat.exchange([bench.info("withdraw")])
-        await until(lambda: mind.cancelled == 1)
-        assert (await watching)[1] == []
-        assert await bench.seat.exchange([told(bench, "more", round=2)]) == (False, [])
-
-    run(scenario())
+@in_loop
+async def test_what_is_withdrawn_is_observed_no_more() -> None:
+    mind = Watcher(observe_s=60.0)
+    bench = Bench(mind)
+    await hears(bench, bench.proposal())
+    watching = asyncio.ensure_future(bench.seat.exchange([told(bench)]))
+    await until(lambda: len(mind.shown) == 1)
+    await bench.seat.exchange([bench.info("withdraw")])
+    await until(lambda: mind.cancelled == 1)
+    assert (await watching)[1] == []
+    assert await bench.seat.exchange([told(bench, "more", round=2)]) == (False, [])

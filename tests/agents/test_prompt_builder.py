@@ -22,16 +22,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.mind import Case, ShownBallot
+from council.agents.mind import Case, ShownBallot, Turn
 from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
 from council.agents.prompting.builder import PromptBuilder, case_text, packet_of
 from council.agents.prompting.prompt import Prompt, Task
-from council.agents.prompting.shorten import TEMPLATE_TOKENS, Request, Step
+from council.agents.prompting.shorten import TEMPLATE_TOKENS, Step
 from council.agents.prompting.summary import MARK
 from council.agents.prompting.texts import load_texts
 from council.agents.prompting.tokens import ESTIMATE, VOCABULARIES, TokenCounter
-from council.protocol.cognition import CognitionPacket
-from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
 from council.protocol.errors import CallerError, ConfigError, EnvelopeError, TokenBudgetError
 from council.protocol.identity.charter import Charter, Counter
 from tests.agents.writings import TEXTS, WRITINGS
@@ -66,15 +64,6 @@ def nonces() -> Callable[[], str]:
     return lambda: f"{next(found):016x}"
 
 
-def turn(text: str, at: int = 0) -> RelevantHistorySnippet:
-    return RelevantHistorySnippet(id=f"turn-{at}", role=("user", "assistant")[at % 2], summary=text)
-
-
-def packet(case: Case = CASE, history: Sequence[str] = (), **more: Any) -> CognitionPacket:
-    turns = [turn(text, at) for at, text in enumerate(history)]
-    return packet_of(case, now=NOW, new_id=lambda: "cafe4321" * 2, history=turns, **more)
-
-
 def builder(count: Counter = GPT, mtu: int = 4096, role: str = "lite", **more: Any) -> PromptBuilder:
     return PromptBuilder(role, count=count, mtu=mtu, **{"new_nonce": nonces(), "way": "tf-idf", **more})
 
@@ -82,7 +71,16 @@ def builder(count: Counter = GPT, mtu: int = 4096, role: str = "lite", **more: A
 def assembled(
     history: Sequence[str] = (), case: Case = CASE, task: Task = "ballot", ballots: Any = (), **more: Any
 ) -> Prompt:
-    return wait(builder(**more).assemble(task, case, packet(case, history), ballots))
+    return wait(make(builder(**more), task, with_turns(case, history), ballots))
+
+
+def with_turns(case: Case, history: Sequence[str]) -> Case:
+    turns = tuple(Turn(("user", "assistant")[at % 2], text) for at, text in enumerate(history))
+    return replace(case, history=turns)
+
+
+def make(seat: PromptBuilder, task: Task, case: Case, ballots: Any = ()) -> Coroutine[Any, Any, Prompt]:
+    return seat.ruling(case, ballots) if task == "ruling" else seat.ballot(case)
 
 
 def sections(prompt: Prompt) -> dict[str, str]:
@@ -171,7 +169,6 @@ CHARTERS = st.builds(
     st.lists(LONG, max_size=6),
     st.sampled_from(TASKS),
     BALLOTS,
-    LONG,
 )
 def test_whatever_comes_in(
     count: Counter,
@@ -181,42 +178,35 @@ def test_whatever_comes_in(
     history: list[str],
     task: Task,
     ballots: list[ShownBallot],
-    prompt_text: str,
 ) -> None:
     """Fails without the last count of the whole (``newlines_cost``), and with any field cut that may not be."""
-    ballots = ballots if task == "ruling" else []
-    made = packet(case, history, data_fields=[DataField(key="note", value={"of": "data"})])
-    made = made.model_copy(
-        update={"content": made.content.model_copy(update={"original_prompt": prompt_text})}
-    )
 
-    def prompt(made: CognitionPacket, ballots: Sequence[ShownBallot]) -> Prompt | TokenBudgetError:
+    def prompt(case: Case, ballots: Sequence[ShownBallot]) -> Prompt | TokenBudgetError:
         try:
-            return wait(builder(count, mtu, charter=charter).assemble(task, case, made, ballots))
+            return wait(make(builder(count, mtu, charter=charter), task, case, ballots))
         except TokenBudgetError as error:
             return error
 
-    found = prompt(made, ballots)
+    whole = with_turns(case, history)
+    found = prompt(whole, ballots)
     if isinstance(found, TokenBudgetError):
         assert found.found > found.limit
         if found.field == "persona":
             return  # three percent of little, which a history's fence makes less
         # Without all that may be left out it does not fit either.
-        content = made.content.model_copy(update={"data_fields": ()})
-        bare = made.model_copy(update={"context": packet(case).context, "content": content})
-        assert isinstance(prompt(bare, [replace(one, reason="x") for one in ballots]), TokenBudgetError)
+        assert isinstance(prompt(case, [replace(one, reason="x") for one in ballots]), TokenBudgetError)
         return
     assert found.tokens == recounted(found, count) <= mtu
     parts = sections(found)
     assert parts["proposal"] == case_text(case)
-    if prompt_text.strip() and prompt_text != case_text(case):
-        assert parts["prompt"] == prompt_text
     assert all(f"- {rule}" in found.messages[0].text for rule in charter.identity.core_rules)
     if task == "ruling":
         lines = [json.loads(line) for line in parts["ballots"].split("\n") if line]
         typed = [(one["seat"], one["vote"], one["confidence"], one["risk_level"]) for one in lines]
         assert typed == [(one.seat, one.vote, one.confidence, one.risk_level) for one in ballots]
-    assert prompt(made, ballots) == found
+    again = prompt(whole, ballots)
+    assert isinstance(again, Prompt)
+    assert again.messages == found.messages
 
 
 @pytest.mark.parametrize("vocabulary", [*VOCABULARIES, ESTIMATE])
@@ -379,12 +369,6 @@ def test_the_frame_is_taken_off_first() -> None:
     assert GPT(history) + more - 60 < GPT(without) < GPT(history) + more + 60
 
 
-def test_a_frame_that_fills_the_mtu_is_told() -> None:
-    with pytest.raises(TokenBudgetError) as refused:
-        assembled(mtu=1000)
-    assert refused.value.field == "frame"
-
-
 # rules 2.4, 2.5: what is shortened
 
 
@@ -394,20 +378,14 @@ def test_a_history_that_fits_is_shown_whole() -> None:
     assert prompt.overruns == ()
 
 
-def test_data_that_came_with_the_prompt_is_shown_and_what_is_for_programs_is_not() -> None:
-    given = [DataField(key="file", value="a.py"), DataField(key="sizes", value={"b": [1, 2]})]
-    prompt = wait(builder().assemble("ballot", CASE, packet(data_fields=given)))
-    assert sections(prompt)["history"] == 'file: a.py\nsizes: {"b":[1,2]}'
-    assert prompt.messages[1].text.count("Delete the staging bucket") == 1
-
-
 def test_a_history_too_long_is_shortened_marked_and_told() -> None:
     prompt = assembled([sentences(3000)])
     history = sections(prompt)["history"]
     assert history.startswith(f"{MARK}\n")
     (told,) = prompt.overruns
     whole = f"user: {sentences(3000)}"
-    assert (told.packet, told.field, told.how) == ("cafe4321", "history", "local tf-idf")
+    assert re.fullmatch("[0-9a-f]{8}", told.packet)
+    assert (told.field, told.how) == ("history", "local tf-idf")
     assert told.before == GPT(whole) > told.limit >= told.after == GPT(history)
 
 
@@ -453,14 +431,14 @@ def test_core_rules_that_fit_without_the_mark_alone_are_refused_too() -> None:
     assert refused.value.field == "identity"
 
 
-def models(*said: str | Exception, mtu: int = 100_000) -> tuple[list[tuple[str, Request]], list[Step]]:
+def models(*said: str | Exception, mtu: int = 100_000) -> tuple[list[tuple[str, Prompt]], list[Step]]:
     """Lite, Prime and what they were asked; each says, or raises, the next of ``said``."""
-    asked: list[tuple[str, Request]] = []
+    asked: list[tuple[str, Prompt]] = []
     answers = list(said)
 
     def step(how: Any) -> Step:
-        async def ask(request: Request) -> str:
-            asked.append((how, request))
+        async def ask(prompt: Prompt, until_s: float) -> str:
+            asked.append((how, prompt))
             answer = answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
@@ -477,29 +455,15 @@ RUNON = Charter.build({"persona": {"style_notes": "warm " * 400}})
 def test_a_persona_without_a_sentence_that_fits_goes_up_the_ladder() -> None:
     asked, steps = models("warmly", "never asked")
     seat = builder(charter=RUNON, steps=steps)
-    first = wait(seat.assemble("ballot", CASE, packet()))
+    first = wait(seat.ballot(CASE))
     assert f"\n\n{MARK}\nwarmly\n\n" in first.messages[0].text
     assert [one.how for one in first.overruns] == ["local tf-idf", "lite"]
     assert first.overruns[1].after == GPT(f"{MARK}\nwarmly")
     assert ("compressor.txt", TEXT.hashes["compressor"]) in first.sources
     # It is the same in the next prompt, and no model is asked again.
-    second = wait(seat.assemble("ballot", CASE, packet()))
+    second = wait(seat.ballot(CASE))
     assert [how for how, _ in asked] == ["lite"]
     assert [one.how for one in second.overruns] == ["lite, before"]
-
-
-def test_lite_in_vain_then_prime_once_then_an_error_with_all_steps() -> None:
-    asked, steps = models("warm " * 300, CallerError("no money is left"))
-    with pytest.raises(TokenBudgetError) as refused:
-        assembled(charter=RUNON, steps=steps)
-    error = refused.value
-    assert [how for how, _ in asked] == ["lite", "prime"]
-    assert (error.field, error.found) == ("persona", GPT(RUNON.persona.prompt()))
-    assert [one.how for one in error.overruns] == [
-        "local tf-idf",
-        "lite, in vain: what it wrote has 304 tokens",
-        "prime, in vain: 'no money is left'",
-    ]
 
 
 def test_an_instruction_is_the_charters_where_it_has_one() -> None:
@@ -508,13 +472,6 @@ def test_an_instruction_is_the_charters_where_it_has_one() -> None:
     assert prompt.messages[0].text.endswith("\n\nVote as the statutes say.")
     assert "ballot.txt" not in dict(prompt.sources)
     assert assembled().messages[0].text.endswith(f"\n\n{TEXT.texts['ballot']}")
-
-
-def test_an_instruction_of_ones_own_over_64_tokens_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ballot.txt").write_text("Vote well. " * 30)
-    with pytest.raises(TokenBudgetError) as refused:
-        builder(texts=load_texts(tmp_path))
-    assert (refused.value.field, refused.value.limit) == ("ballot.txt", 64)
 
 
 def test_an_instruction_of_ones_own_may_have_64_tokens_and_no_more(tmp_path: Path) -> None:
@@ -543,35 +500,11 @@ def test_nothing_of_the_header_reaches_the_model() -> None:
         risk_level="high",
         time_left_s=7,
     )
-    packets = [
-        packet(history=["Hi."]),
-        packet_of(other, now=datetime(2031, 1, 2, tzinfo=UTC), new_id=lambda: "b" * 16),
-    ]
-    context = packets[0].context
-    header = packets[1].header.model_copy(update={"parent_packet_id": "abba0987", "lineage": ("abba0987",)})
-    packets[1] = packets[1].model_copy(
-        update={
-            "context": context,
-            "header": header,
-            "retry_count": 3,
-            "confidence": 0.5,
-            "risk_level": "high",
-        }
-    )
-    made = [wait(builder().assemble("ballot", *both)) for both in zip([CASE, other], packets, strict=True)]
+    made = [wait(builder().ballot(with_turns(each, ["Hi."]))) for each in (CASE, other)]
     assert made[0].messages == made[1].messages
     shown = "".join(message.text for message in made[0].messages)
-    for hidden in ("feed0123", "cafe4321", "zacharias", "0.123", "2026", "turn-0", "med ", "api"):
+    for hidden in ("feed0123", "zacharias", "0.123", "2026", "turn 0", "med ", "api"):
         assert hidden not in shown.replace(TEXT.texts["ballot_answer"], "")
-
-
-def test_voting_is_blind() -> None:
-    voted = {"votes": [{"agent": "prime", "decision": "reject", "reason": "tangerine"}], "mode": "debate"}
-    thread = [{"agent": "lite", "content": "clementine", "timestamp": "2026"}]
-    made = CognitionPacket.from_dict({**packet().to_dict(), "council": {**voted, "thread": thread}})
-    assert wait(builder().assemble("ballot", CASE, made)).messages == assembled().messages
-    with pytest.raises(CallerError, match="blind"):
-        wait(builder().assemble("ballot", CASE, packet(), [ShownBallot("prime", "no", "x", 1.0, "low")]))
 
 
 # Data is data
@@ -696,7 +629,7 @@ def test_again_goes_without_the_answer_where_that_does_not_fit() -> None:
     body = "x" * 4
     while True:
         try:
-            first = wait(seat.assemble("ballot", replace(CASE, body=body), packet(replace(CASE, body=body))))
+            first = wait(seat.ballot(replace(CASE, body=body)))
         except TokenBudgetError:
             break
         if first.tokens > 4096 - 150:
@@ -727,16 +660,11 @@ def test_a_seat_needs_no_more_than_role_counter_and_mtu() -> None:
 
 
 def test_the_packet_of_a_case_says_who_thinks() -> None:
-    made = packet(identity_hash="ab" * 32)
+    made = packet_of(CASE, now=NOW, new_id=lambda: "cafe4321" * 2, identity_hash="ab" * 32)
     assert made.content.original_prompt == case_text(CASE)
     assert made.intent.system_task == "Decision"
     assert made.compute_hashes() == made
     assert made.governance.model_extra["identity_hash"] == "ab" * 32
-
-
-def test_a_history_comes_with_the_packet_that_a_seat_is_handed() -> None:
-    seat = builder(packet_for=lambda case: packet(case, ["Is it read?", "No."]))
-    assert sections(wait(seat.ballot(CASE)))["history"] == "user: Is it read?\nassistant: No."
 
 
 def test_a_role_without_a_text_is_refused() -> None:
@@ -754,16 +682,19 @@ def test_it_travels_to_its_actor() -> None:
 
 
 SAME = """
-import asyncio, hashlib
-from tests.agents.test_prompt_builder import VOTES, assembled, sentences
+from tests.agents.test_prompt_builder import VOTES, assembled, digest, sentences
 made = assembled([sentences(900)], task="ruling", ballots=[*VOTES, VOTES[2]])
-print(hashlib.sha256(repr((made.messages, made.overruns)).encode()).hexdigest())
+print(digest(made))
 """
 
 
+def digest(prompt: Prompt) -> str:
+    overruns = [replace(each, packet="") for each in prompt.overruns]  # a packet's id is new each time
+    return hashlib.sha256(repr((prompt.messages, overruns)).encode()).hexdigest()
+
+
 def test_the_same_bytes_in_any_process() -> None:
-    made = assembled([sentences(900)], task="ruling", ballots=[*VOTES, VOTES[2]])
-    ours = hashlib.sha256(repr((made.messages, made.overruns)).encode()).hexdigest()
+    ours = digest(assembled([sentences(900)], task="ruling", ballots=[*VOTES, VOTES[2]]))
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-c", SAME],

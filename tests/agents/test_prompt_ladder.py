@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.prompting.prompt import Overrun
-from council.agents.prompting.shorten import TEMPLATE_TOKENS, Field, Request, Step, fresh_nonce, shorten
+from council.agents.prompting.prompt import Overrun, Prompt
+from council.agents.prompting.shorten import TEMPLATE_TOKENS, Field, Step, fresh_nonce, shorten
 from council.agents.prompting.summary import MARK
 from council.agents.prompting.texts import load_texts
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter
@@ -33,14 +33,14 @@ class Models:
 
     def __init__(self, *said: str | Exception, count: Any = GPT, mtu: int = 100_000) -> None:
         self.said, self.count, self.mtu = list(said), count, mtu
-        self.asked: list[tuple[str, Request]] = []
+        self.asked: list[tuple[str, Prompt]] = []
 
     def steps(self) -> list[Step]:
         return [self.step("lite"), self.step("prime")]
 
     def step(self, how: Any) -> Step:
-        async def ask(request: Request) -> str:
-            self.asked.append((how, request))
+        async def ask(prompt: Prompt, until_s: float) -> str:
+            self.asked.append((how, prompt))
             said = self.said.pop(0)
             if isinstance(said, Exception):
                 raise said

@@ -12,7 +12,7 @@ from council.agents.mind import Case, ShownBallot
 from council.agents.prompting.assembly import REASONS_ASKED_MAX
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.prompt import Prompt
-from council.agents.prompting.shorten import Field, Request, Step, shorten
+from council.agents.prompting.shorten import Field, Step, shorten
 from council.agents.prompting.summary import MARK
 from council.agents.prompting.texts import load_texts
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter
@@ -31,15 +31,15 @@ class Asked:
 
     def __init__(self, said: str | Exception = "too many words " * 2_000) -> None:
         self.said = said
-        self.asked: list[tuple[str, Request, float]] = []
+        self.asked: list[tuple[str, Prompt, float]] = []
 
     def steps(self) -> list[Step]:
         return [self._step("lite"), self._step("prime")]
 
     def _step(self, how: Any) -> Step:
-        async def ask(request: Request) -> str:
+        async def ask(prompt: Prompt, until_s: float) -> str:
             now_s = asyncio.get_running_loop().time()
-            self.asked.append((how, request, request.until_s - now_s))
+            self.asked.append((how, prompt, until_s - now_s))
             if isinstance(self.said, Exception):
                 raise self.said
             return self.said
@@ -215,7 +215,7 @@ def test_the_purse_goes_to_those_who_ask_models() -> None:
         def set_budget(self, purse: Any) -> None:
             self.purse = purse
 
-        async def __call__(self, request: Request) -> str:
+        async def __call__(self, prompt: Prompt, until_s: float) -> str:
             return ""
 
     payer, purse = Payer(), object()

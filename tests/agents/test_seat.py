@@ -27,7 +27,7 @@ from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vot
 from council.protocol.signing import Keyring
 from council.protocol.values import plain as as_data
 from tests.patience import HANG_S
-from tests.runtime.harness import run, until
+from tests.runtime.harness import in_loop, run, until
 
 KEY = b"k" * 32
 COUNCIL_ID = "test.0123"
@@ -203,21 +203,19 @@ def test_every_shape_of_mind_votes(mind: Any) -> None:
     assert (envelope.confidence, envelope.risk_level) == (0.75, "med")
 
 
-def test_the_case_is_the_proposal() -> None:
+@in_loop
+async def test_the_case_is_the_proposal() -> None:
     seen: list[Case] = []
 
     def mind(case: Case) -> Opinion:
         seen.append(case)
         return Opinion.abstain("looked")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        action = {"tool": "rm", "args": {"paths": ["/a"]}}
-        about: dict[str, Any] = {"action": action, "confidence": 0.5, "risk_level": "high"}
-        turns = [{"role": "user", "text": "Please."}]
-        await bench.ask(bench.proposal(body="why", **about, history=turns))
-
-    run(scenario())
+    bench = Bench(mind)
+    action = {"tool": "rm", "args": {"paths": ["/a"]}}
+    about: dict[str, Any] = {"action": action, "confidence": 0.5, "risk_level": "high"}
+    turns = [{"role": "user", "text": "Please."}]
+    await bench.ask(bench.proposal(body="why", **about, history=turns))
     assert seen == [
         Case(
             *("aaaaaaaa", "client", "do it", "why", {"tool": "rm", "args": {"paths": ["/a"]}}, 0.5, "high"),
@@ -344,22 +342,6 @@ def test_whatever_a_mind_raises_costs_its_ballot_at_once(case: str, kind: str) -
     assert len(text) <= 2_000
 
 
-def test_a_mind_that_fails_once_votes_the_next_time() -> None:
-    fails = iter([True, False])
-
-    async def mind(case: Case) -> Opinion:
-        if next(fails):
-            raise SystemExit
-        return Opinion.yes("now")
-
-    async def scenario() -> None:
-        bench = Bench(mind)
-        fault_of(await bench.ask(bench.proposal()))
-        assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
-
-    run(scenario())
-
-
 # Hanging
 
 
@@ -378,24 +360,23 @@ def test_a_hanging_async_mind_costs_its_ballot_at_the_deadline_and_is_cancelled(
     assert cancelled == [True]
 
 
-def test_a_hanging_plain_mind_costs_its_ballot_at_the_deadline() -> None:
+@in_loop
+async def test_a_hanging_plain_mind_costs_its_ballot_at_the_deadline() -> None:
     free = threading.Event()
 
     def mind(case: Case) -> Opinion:
         free.wait(30)
         return Opinion.yes("much too late")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        assert "did not answer within 0.1 s" in fault_of(await bench.ask(bench.proposal(left_s=0.1)))
-        free.set()
-        await until(lambda: bench.host._work._run.__self__._threads.hung == 0)
-        assert await bench.seat.exchange([]) == (False, [])  # what came after all is not a second word
-
-    run(scenario())
+    bench = Bench(mind)
+    assert "did not answer within 0.1 s" in fault_of(await bench.ask(bench.proposal(left_s=0.1)))
+    free.set()
+    await until(lambda: bench.host._work._run.__self__._threads.hung == 0)
+    assert await bench.seat.exchange([]) == (False, [])  # what came after all is not a second word
 
 
-def test_a_mind_that_ignores_cancellation_costs_its_ballots_only() -> None:
+@in_loop
+async def test_a_mind_that_ignores_cancellation_costs_its_ballots_only() -> None:
     """Mutation: a slot that is freed only when the mind ends starves the seat after ``concurrent_max``."""
     release = asyncio.Event()
 
@@ -407,71 +388,40 @@ def test_a_mind_that_ignores_cancellation_costs_its_ballots_only() -> None:
                 continue
         return Opinion.yes("done")
 
-    async def scenario() -> None:
-        bench = Bench(mind, concurrent_max=2)
-        stubborn = [bench.proposal(f"aaaaaaa{n}", left_s=0.05, summary="stubborn") for n in range(3)]
-        for sealed in await bench.calls(stubborn, 3):
-            content = bench.opened(sealed).content
-            assert isinstance(content, Info)
-            assert content.kind == "fault"
-        assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
-        release.set()
-        await asyncio.sleep(0.05)
-        assert await bench.seat.exchange([]) == (False, [])
-
-    run(scenario())
+    bench = Bench(mind, concurrent_max=2)
+    stubborn = [bench.proposal(f"aaaaaaa{n}", left_s=0.05, summary="stubborn") for n in range(3)]
+    for sealed in await bench.calls(stubborn, 3):
+        content = bench.opened(sealed).content
+        assert isinstance(content, Info)
+        assert content.kind == "fault"
+    assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
+    release.set()
+    await asyncio.sleep(0.05)
+    assert await bench.seat.exchange([]) == (False, [])
 
 
-def test_hung_threads_are_bounded_and_then_refused_at_once() -> None:
+@in_loop
+async def test_hung_threads_are_bounded_and_then_refused_at_once() -> None:
     free = threading.Event()
 
     def mind(case: Case) -> Opinion:
         free.wait(60)
         return Opinion.yes("at last")
 
-    async def scenario() -> None:
-        bench = Bench(mind, concurrent_max=256)
-        batch = [bench.proposal(f"{n:08x}", left_s=1.0) for n in range(HUNG_THREADS_MAX)]
-        found = await bench.calls(batch, HUNG_THREADS_MAX)
-        assert len(found) == HUNG_THREADS_MAX
-        text = fault_of(await bench.ask(bench.proposal(left_s=LONG_S)))
-        assert f"{HUNG_THREADS_MAX} earlier reviews of this mind still hang" in text
-        free.set()
-        await until(lambda: bench.host._work._run.__self__._threads.hung == 0)
-        assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
-
-    run(scenario())
+    bench = Bench(mind, concurrent_max=256)
+    batch = [bench.proposal(f"{n:08x}", left_s=1.0) for n in range(HUNG_THREADS_MAX)]
+    found = await bench.calls(batch, HUNG_THREADS_MAX)
+    assert len(found) == HUNG_THREADS_MAX
+    text = fault_of(await bench.ask(bench.proposal(left_s=LONG_S)))
+    assert f"{HUNG_THREADS_MAX} earlier reviews of this mind still hang" in text
+    free.set()
+    await until(lambda: bench.host._work._run.__self__._threads.hung == 0)
+    assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
     assert HUNG_THREADS_MAX == 64
 
 
-def test_a_review_that_ends_as_its_time_does_is_not_counted_as_hung() -> None:
-    async def scenario() -> None:
-        done = threading.Event()
-
-        def mind(case: Case) -> Opinion:
-            done.wait(10)
-            return Opinion.yes("just so")
-
-        bench = Bench(mind)
-        await bench.seat.exchange([bench.info("withdraw")])  # nothing to withdraw
-        waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
-        await until(lambda: bench.host._work.oldest() == "aaaaaaaa")
-        task = next(iter(bench.host._work._items.values())).task
-        assert task is not None
-        loop = asyncio.get_running_loop()
-        done.set()
-        # The loop does not turn until the thread has handed its result over; then both fall into one turn.
-        while any(thread.name == "council-lite" for thread in threading.enumerate()):
-            pass  # that the loop stands still is the point
-        loop.call_soon(bench.host._work._give_up, next(iter(bench.host._work._items.values())))
-        await asyncio.gather(task, return_exceptions=True)
-        assert bench.host._work._run.__self__._threads.hung == 0
-        waiting.cancel()
-
-    run(scenario())
-
-
-def test_a_busy_plain_mind_does_not_block_the_seat() -> None:
+@in_loop
+async def test_a_busy_plain_mind_does_not_block_the_seat() -> None:
     free = threading.Event()
 
     def mind(case: Case) -> Opinion:
@@ -479,23 +429,21 @@ def test_a_busy_plain_mind_does_not_block_the_seat() -> None:
             free.wait(30)
         return Opinion.yes(case.summary)
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        (first,) = await bench.calls([bench.proposal(summary="slow"), bench.proposal("bbbbbbbb")])
-        assert bench.opened(first).parent_id == "bbbbbbbb"
-        assert bench.host._work.oldest() == "aaaaaaaa"
-        free.set()
-        (second,) = await bench.calls([])
-        assert bench.opened(second).parent_id == "aaaaaaaa"
-
-    run(scenario())
+    bench = Bench(mind)
+    (first,) = await bench.calls([bench.proposal(summary="slow"), bench.proposal("bbbbbbbb")])
+    assert bench.opened(first).parent_id == "bbbbbbbb"
+    assert bench.host._work.oldest() == "aaaaaaaa"
+    free.set()
+    (second,) = await bench.calls([])
+    assert bench.opened(second).parent_id == "aaaaaaaa"
 
 
 # Concurrency
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_no_more_reviews_at_once_than_allowed(kind: str) -> None:
+@in_loop
+async def test_no_more_reviews_at_once_than_allowed(kind: str) -> None:
     lock = threading.Lock()
     free = threading.Event()
     at_once = 0
@@ -519,20 +467,18 @@ def test_no_more_reviews_at_once_than_allowed(kind: str) -> None:
         enter(-1)
         return Opinion.yes("r")
 
-    async def scenario() -> None:
-        bench = Bench(mind if kind == "async" else mind_plain, concurrent_max=3)
-        batch = [bench.proposal(f"{n:08x}") for n in range(20)]
-        calls = asyncio.ensure_future(bench.calls(batch, 20))
-        await until(lambda: at_once == 3 or calls.done())
-        await asyncio.sleep(0.005)  # three at once must be seen, and no fourth
-        free.set()
-        assert len(await calls) == 20
-
-    run(scenario())
+    bench = Bench(mind if kind == "async" else mind_plain, concurrent_max=3)
+    batch = [bench.proposal(f"{n:08x}") for n in range(20)]
+    calls = asyncio.ensure_future(bench.calls(batch, 20))
+    await until(lambda: at_once == 3 or calls.done())
+    await asyncio.sleep(0.005)  # three at once must be seen, and no fourth
+    free.set()
+    assert len(await calls) == 20
     assert most == 3
 
 
-def test_no_more_reviews_at_once_than_allowed_after_many_withdrawals() -> None:
+@in_loop
+async def test_no_more_reviews_at_once_than_allowed_after_many_withdrawals() -> None:
     """What is withdrawn frees the slot that it holds, once; what only waited for a slot frees none.
 
     Mutations: a slot is given back when the review is given up and again when it ends; also without having one.
@@ -550,64 +496,58 @@ def test_no_more_reviews_at_once_than_allowed_after_many_withdrawals() -> None:
             running.discard(case.proposal_id)
         return Opinion.yes("r")
 
-    async def scenario() -> None:
-        bench = Bench(mind, concurrent_max=2)
-        for turn in range(5):
-            ids = [f"{turn:04x}{n:04x}" for n in range(5)]
-            call = asyncio.ensure_future(bench.seat.exchange([bench.proposal(each) for each in ids]))
-            await until(lambda: len(running) >= 2)
-            assert running == set(ids[:2])
-            # First those that wait for a slot, then those that have one.
-            await bench.seat.exchange([bench.info("withdraw", each) for each in reversed(ids)])
-            await call
-            await until(lambda: not running)
-        withdrawn = len(begun)
-        calls = asyncio.ensure_future(bench.calls([bench.proposal(f"{n:08x}") for n in range(6)], 6))
+    bench = Bench(mind, concurrent_max=2)
+    for turn in range(5):
+        ids = [f"{turn:04x}{n:04x}" for n in range(5)]
+        call = asyncio.ensure_future(bench.seat.exchange([bench.proposal(each) for each in ids]))
         await until(lambda: len(running) >= 2)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert (len(running), len(begun)) == (2, withdrawn + 2)
-        gate.set()
-        assert len(await calls) == 6
+        assert running == set(ids[:2])
+        # First those that wait for a slot, then those that have one.
+        await bench.seat.exchange([bench.info("withdraw", each) for each in reversed(ids)])
+        await call
+        await until(lambda: not running)
+    withdrawn = len(begun)
+    calls = asyncio.ensure_future(bench.calls([bench.proposal(f"{n:08x}") for n in range(6)], 6))
+    await until(lambda: len(running) >= 2)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (len(running), len(begun)) == (2, withdrawn + 2)
+    gate.set()
+    assert len(await calls) == 6
 
-    run(scenario())
 
-
-def test_waiting_for_a_slot_counts_against_the_time_left() -> None:
+@in_loop
+async def test_waiting_for_a_slot_counts_against_the_time_left() -> None:
     async def mind(case: Case) -> Opinion:
         await asyncio.sleep(3600)
         return Opinion.yes("never")
 
-    async def scenario() -> None:
-        bench = Bench(mind, concurrent_max=1)
-        batch = [bench.proposal("bbbbbbbb", left_s=10.0), bench.proposal(left_s=0.1)]
-        assert "did not answer within 0.1 s" in fault_of(await bench.ask(*batch))
-        bench.host.close()
-
-    run(scenario())
+    bench = Bench(mind, concurrent_max=1)
+    batch = [bench.proposal("bbbbbbbb", left_s=10.0), bench.proposal(left_s=0.1)]
+    assert "did not answer within 0.1 s" in fault_of(await bench.ask(*batch))
+    bench.host.close()
 
 
 # Redelivery
 
 
-def test_redelivery_gives_the_same_bytes_and_asks_the_mind_once() -> None:
+@in_loop
+async def test_redelivery_gives_the_same_bytes_and_asks_the_mind_once() -> None:
     calls: list[str] = []
 
     async def mind(case: Case) -> Opinion:
         calls.append(case.proposal_id)
         return Opinion.yes(f"call {len(calls)}")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        (first,) = await bench.calls([bench.proposal()])
-        assert await bench.calls([bench.proposal()]) == [first]
-        assert await bench.calls([bench.proposal(), bench.proposal()], 2) == [first, first]
-
-    run(scenario())
+    bench = Bench(mind)
+    (first,) = await bench.calls([bench.proposal()])
+    assert await bench.calls([bench.proposal()]) == [first]
+    assert await bench.calls([bench.proposal(), bench.proposal()], 2) == [first, first]
     assert calls == ["aaaaaaaa"]
 
 
-def test_redelivery_while_it_thinks_starts_nothing() -> None:
+@in_loop
+async def test_redelivery_while_it_thinks_starts_nothing() -> None:
     go = asyncio.Event()
     calls: list[str] = []
 
@@ -616,48 +556,41 @@ def test_redelivery_while_it_thinks_starts_nothing() -> None:
         await go.wait()
         return Opinion.yes("r")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        first = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
-        await until(lambda: calls)
-        again = asyncio.ensure_future(bench.seat.exchange([bench.proposal(), bench.proposal()]))
-        assert await first == (True, [])
-        go.set()
-        more, items = await again
-        assert (more, len(items)) == (False, 1)
-        assert calls == ["aaaaaaaa"]
-
-    run(scenario())
+    bench = Bench(mind)
+    first = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
+    await until(lambda: calls)
+    again = asyncio.ensure_future(bench.seat.exchange([bench.proposal(), bench.proposal()]))
+    assert await first == (True, [])
+    go.set()
+    more, items = await again
+    assert (more, len(items)) == (False, 1)
+    assert calls == ["aaaaaaaa"]
 
 
-def test_a_fault_is_redelivered_like_a_ballot() -> None:
+@in_loop
+async def test_a_fault_is_redelivered_like_a_ballot() -> None:
     async def mind(case: Case) -> Opinion:
         raise ValueError("no")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        (first,) = await bench.calls([bench.proposal()])
-        assert await bench.calls([bench.proposal()]) == [first]
-
-    run(scenario())
+    bench = Bench(mind)
+    (first,) = await bench.calls([bench.proposal()])
+    assert await bench.calls([bench.proposal()]) == [first]
 
 
-def test_asked_again_the_mind_thinks_anew_and_signs_a_new_ballot() -> None:
+@in_loop
+async def test_asked_again_the_mind_thinks_anew_and_signs_a_new_ballot() -> None:
     votes = iter(["no", "yes"])
 
     async def mind(case: Case) -> Opinion:
         return Opinion(next(votes), "r")  # type: ignore[arg-type]
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        first = await bench.ask(bench.proposal())
-        second = await bench.ask(bench.info("ask_again", about=bench.about()))
-        assert first.msg_id != second.msg_id
-        assert second.content.vote == "yes"  # type: ignore[union-attr]
-        (again,) = await bench.calls([bench.proposal()])
-        assert bench.opened(again) == second
-
-    run(scenario())
+    bench = Bench(mind)
+    first = await bench.ask(bench.proposal())
+    second = await bench.ask(bench.info("ask_again", about=bench.about()))
+    assert first.msg_id != second.msg_id
+    assert second.content.vote == "yes"  # type: ignore[union-attr]
+    (again,) = await bench.calls([bench.proposal()])
+    assert bench.opened(again) == second
 
 
 @pytest.mark.parametrize("kind", ["ask_again", "ruling_request"])
@@ -688,19 +621,18 @@ def test_a_seat_that_was_restarted_is_shown_what_it_is_asked_about(kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["ask_again", "ruling_request"])
-def test_asked_about_nothing_it_says_nothing(kind: str) -> None:
+@in_loop
+async def test_asked_about_nothing_it_says_nothing(kind: str) -> None:
     """As a letter is that waited while its proposal was decided."""
 
-    async def scenario() -> None:
-        bench = Bench(agree)
-        (ballot,) = await bench.calls([bench.proposal()])
-        assert await bench.seat.exchange([bench.info(kind, ballots=[])]) == (False, [])
-        assert await bench.calls([bench.proposal()]) == [ballot], "it forgot what it had said"
-
-    run(scenario())
+    bench = Bench(agree)
+    (ballot,) = await bench.calls([bench.proposal()])
+    assert await bench.seat.exchange([bench.info(kind, ballots=[])]) == (False, [])
+    assert await bench.calls([bench.proposal()]) == [ballot], "it forgot what it had said"
 
 
-def test_the_time_left_is_the_letters_not_the_proposals() -> None:
+@in_loop
+async def test_the_time_left_is_the_letters_not_the_proposals() -> None:
     """A seat that is handed a proposal late has less than its time budget, and knows."""
     seen: list[float] = []
 
@@ -709,16 +641,14 @@ def test_the_time_left_is_the_letters_not_the_proposals() -> None:
         await asyncio.sleep(3600)
         return Opinion.yes("never")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        text = fault_of(await bench.ask(bench.proposal(left_s=0.1, time_budget_s=60.0)))
-        assert text == "its mind did not answer within 0.1 s"
-
-    run(scenario())
+    bench = Bench(mind)
+    text = fault_of(await bench.ask(bench.proposal(left_s=0.1, time_budget_s=60.0)))
+    assert text == "its mind did not answer within 0.1 s"
     assert seen == [0.1]
 
 
-def test_withdrawn_work_is_given_up_in_silence() -> None:
+@in_loop
+async def test_withdrawn_work_is_given_up_in_silence() -> None:
     ended: list[bool] = []
 
     async def mind(case: Case) -> Opinion:
@@ -728,76 +658,67 @@ def test_withdrawn_work_is_given_up_in_silence() -> None:
             ended.append(True)
         return Opinion.yes("never")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal(left_s=0.2)]))
-        await until(lambda: bench.host._work.oldest())
-        await bench.seat.exchange([bench.info("withdraw")])
-        assert bench.host._work.oldest() is None
-        await waiting
-        await until(lambda: ended)
-        await asyncio.sleep(0.25)  # past its deadline: nothing may come of that either
-        assert await bench.seat.exchange([]) == (False, [])
-
-    run(scenario())
+    bench = Bench(mind)
+    waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal(left_s=0.2)]))
+    await until(lambda: bench.host._work.oldest())
+    await bench.seat.exchange([bench.info("withdraw")])
+    assert bench.host._work.oldest() is None
+    await waiting
+    await until(lambda: ended)
+    await asyncio.sleep(0.25)  # past its deadline: nothing may come of that either
+    assert await bench.seat.exchange([]) == (False, [])
 
 
-def test_what_is_remembered_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_what_is_remembered_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails where ballots with long reasons may fill the memory as long as they are few."""
     monkeypatch.setattr(outgoing, "REMEMBERED_BYTES_MAX", 30_000)
 
     async def mind(case: Case) -> Opinion:
         return Opinion.yes("r" * (10_000 if case.proposal_id < "00000005" else 10))
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        for n in range(9):
-            await bench.calls([bench.proposal(f"{n:08x}")])
-        kept = bench.host._sent._kept
-        assert list(kept) == [(f"{n:08x}", "ballot") for n in range(3, 9)]
-        assert bench.host._sent._bytes == sum(map(len, kept.values())) <= 30_000
-        await bench.calls([bench.info("ask_again", "00000008", bench.about("00000008"))])
-        assert bench.host._sent._bytes == sum(map(len, kept.values()))
-
-    run(scenario())
+    bench = Bench(mind)
+    for n in range(9):
+        await bench.calls([bench.proposal(f"{n:08x}")])
+    kept = bench.host._sent._kept
+    assert list(kept) == [(f"{n:08x}", "ballot") for n in range(3, 9)]
+    assert bench.host._sent._bytes == sum(len(each) for sent in kept.values() for each in sent) <= 30_000
+    await bench.calls([bench.info("ask_again", "00000008", bench.about("00000008"))])
+    assert bench.host._sent._bytes == sum(len(each) for sent in kept.values() for each in sent)
 
 
-def test_what_is_said_again_is_remembered_once() -> None:
+@in_loop
+async def test_what_is_said_again_is_remembered_once() -> None:
     """Mutation: a call for Prime counts anew each time that its seat is asked again, until nothing is remembered."""
 
     async def mind(case: Case) -> Opinion:
         return Opinion.yes("r", escalate="it pays somebody")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        await bench.calls([bench.proposal()], want=2)
-        for _ in range(3):
-            await bench.calls([bench.info("ask_again", about=bench.about())], want=2)
-        kept = bench.host._sent._kept
-        assert set(kept) == {("aaaaaaaa", "ballot"), ("aaaaaaaa", "escalation")}
-        assert bench.host._sent._bytes == sum(map(len, kept.values()))
-
-    run(scenario())
+    bench = Bench(mind)
+    await bench.calls([bench.proposal()], want=2)
+    for _ in range(3):
+        await bench.calls([bench.info("ask_again", about=bench.about())], want=2)
+    kept = bench.host._sent._kept
+    assert [len(sent) for sent in kept.values()] == [2]
+    assert bench.host._sent._bytes == sum(len(each) for sent in kept.values() for each in sent)
 
 
 @pytest.mark.parametrize("vote", ["yes", "no", "abstain"])
-def test_a_mind_calls_for_prime_before_its_ballot_and_again_when_asked_again(vote: str) -> None:
+@in_loop
+async def test_a_mind_calls_for_prime_before_its_ballot_and_again_when_asked_again(vote: str) -> None:
     """Fails if the ballot comes first, for it may decide the proposal; or if a lost reply loses the call."""
 
     async def mind(case: Case) -> Opinion:
         return getattr(Opinion, vote)("r", escalate="it pays somebody")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        said = await bench.calls([bench.proposal()], want=2)
-        first, second = map(bench.opened, said)
-        assert isinstance(first.content, Escalation)
-        assert (first.content.proposal_id, first.content.reason) == ("aaaaaaaa", "it pays somebody")
-        assert isinstance(second.content, Vote)
-        assert second.content.vote == vote
-        assert await bench.calls([bench.proposal()], want=2) == said
-
-    run(scenario())
+    bench = Bench(mind)
+    said = await bench.calls([bench.proposal()], want=2)
+    first, second = map(bench.opened, said)
+    assert isinstance(first.content, Escalation)
+    assert (first.content.proposal_id, first.content.reason) == ("aaaaaaaa", "it pays somebody")
+    assert isinstance(second.content, Vote)
+    assert second.content.vote == vote
+    assert await bench.calls([bench.proposal()], want=2) == said
 
 
 @pytest.mark.parametrize("why", [5, "a\0b", "x" * 20_001])
@@ -808,7 +729,8 @@ def test_a_call_that_is_nonsense_costs_the_ballot_and_says_nothing_else(why: Any
     assert "content.reason" in fault_of(asked(mind))
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outgoing, "REMEMBERED_MAX", 3)
     calls: list[str] = []
 
@@ -816,17 +738,14 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(case.proposal_id)
         return Opinion.yes("r")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        for n in range(5):
-            await bench.calls([bench.proposal(f"{n:08x}")])
-        assert len(bench.host._sent._kept) == 3
-        await bench.calls([bench.proposal("00000004")])
-        assert len(calls) == 5
-        await bench.calls([bench.proposal("00000000")])
-        assert len(calls) == 6
-
-    run(scenario())
+    bench = Bench(mind)
+    for n in range(5):
+        await bench.calls([bench.proposal(f"{n:08x}")])
+    assert len(bench.host._sent._kept) == 3
+    await bench.calls([bench.proposal("00000004")])
+    assert len(calls) == 5
+    await bench.calls([bench.proposal("00000000")])
+    assert len(calls) == 6
     assert outgoing.REMEMBERED_MAX == 3
 
 
@@ -853,106 +772,81 @@ class PlainChair(Chair):
 
 
 @pytest.mark.parametrize("kind", [Chair, PlainChair])
-def test_a_ruling_is_signed_and_says_what_it_is_on(kind: type[Chair]) -> None:
+@in_loop
+async def test_a_ruling_is_signed_and_says_what_it_is_on(kind: type[Chair]) -> None:
     mind = kind(Ruling("reject", "no way", 0.8, "high"))
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        (sealed,) = await bench.calls([bench.ruling_request()])
-        envelope = bench.opened(sealed)
-        content = envelope.content
-        assert isinstance(content, Info)
-        assert (content.kind, content.text) == ("ruling", "no way")
-        assert as_data(content.data) == {"proposal_id": "aaaaaaaa", "ruling": "reject"}
-        assert (envelope.confidence, envelope.risk_level, envelope.parent_id) == (0.8, "high", "aaaaaaaa")
-        assert await bench.calls([bench.ruling_request()]) == [sealed]
-
-    run(scenario())
+    bench = Bench(mind)
+    (sealed,) = await bench.calls([bench.ruling_request()])
+    envelope = bench.opened(sealed)
+    content = envelope.content
+    assert isinstance(content, Info)
+    assert (content.kind, content.text) == ("ruling", "no way")
+    assert as_data(content.data) == {"proposal_id": "aaaaaaaa", "ruling": "reject"}
+    assert (envelope.confidence, envelope.risk_level, envelope.parent_id) == (0.8, "high", "aaaaaaaa")
+    assert await bench.calls([bench.ruling_request()]) == [sealed]
     assert mind.seen == [
         (Case("aaaaaaaa", "client", "x", time_left_s=5.0), (ShownBallot("prime", "no", "r", 0.5, "high"),))
     ]
 
 
-def test_a_mind_without_rule_reports_that_it_cannot_hold_the_seat() -> None:
-    async def scenario() -> None:
-        bench = Bench(agree)
-        text = fault_of(await bench.ask(bench.ruling_request()), "ruling")
-        assert re.match(r"its mind, \w+, has no rule\(case, ballots\)", text), text
-
-    run(scenario())
+@in_loop
+async def test_a_mind_without_rule_reports_that_it_cannot_hold_the_seat() -> None:
+    bench = Bench(agree)
+    text = fault_of(await bench.ask(bench.ruling_request()), "ruling")
+    assert re.match(r"its mind, \w+, has no rule\(case, ballots\)", text), text
 
 
 @pytest.mark.parametrize(
     "value", [None, Opinion.yes("r"), Ruling("maybe", "r"), Ruling("confirm", "r", math.nan)]
 )  # type: ignore[arg-type]
-def test_a_nonsense_ruling_is_none(value: Any) -> None:
+@in_loop
+async def test_a_nonsense_ruling_is_none(value: Any) -> None:
     """Mutation: a seat that signs whatever word its mind rules leaves the proposal to its time-out."""
 
-    async def scenario() -> None:
-        bench = Bench(Chair(value))
-        assert "its mind returned" in fault_of(await bench.ask(bench.ruling_request()), "ruling")
-
-    run(scenario())
+    bench = Bench(Chair(value))
+    assert "its mind returned" in fault_of(await bench.ask(bench.ruling_request()), "ruling")
 
 
-def test_a_hanging_ruling_is_reported_at_its_deadline() -> None:
-    class Hanging(Chair):
-        async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Any:
-            await asyncio.sleep(3600)
-
-    async def scenario() -> None:
-        bench = Bench(Hanging())
-        text = fault_of(await bench.ask(bench.ruling_request(left_s=0.1)), "ruling")
-        assert text == "its mind did not answer within 0.1 s"
-
-    run(scenario())
+# What is not the council's is ignored
 
 
-# What is not the council's is ignored and counted
-
-
-def test_forged_foreign_and_malformed_messages_are_ignored_and_counted() -> None:
+@in_loop
+async def test_forged_foreign_and_malformed_messages_are_ignored() -> None:
     calls: list[Case] = []
 
     async def mind(case: Case) -> Opinion:
         calls.append(case)
         return Opinion.yes("r")
 
-    async def scenario() -> None:
-        bench = Bench(mind)
-        good = bench.proposal()
-        payload = signing.payload_of(good)
-        no_letters = [b"\x93junk", payload[:-1], codec.encode(bench.about())]  # cut short; an envelope alone
-        bad = [
-            b"",
-            b"x" * 500,
-            good[:-1],
-            good[:40] + bytes([good[40] ^ 1]) + good[41:],
-            signing.seal_to(payload, b"j" * 32, COUNCIL_ID, "lite"),  # another's key
-            signing.seal_to(payload, KEY, "test.9999", "lite"),  # another council
-            signing.seal_to(payload, KEY, COUNCIL_ID, "prime"),  # said to another seat
-            signing.seal(payload, sender_key=KEY, council_id=COUNCIL_ID),  # the seat's own direction
-            "text",
-        ]
-        sealed = [signing.seal_to(each, KEY, COUNCIL_ID, "lite") for each in no_letters]
-        assert await bench.seat.exchange(bad + sealed) == (False, [])  # type: ignore[arg-type]
-        assert (bench.seat.refused, bench.host.refused) == (len(bad), len(no_letters))
-        assert calls == []
-        await bench.ask(good)
-        assert len(calls) == 1
-        (own,) = await bench.calls([good])
-        assert await bench.seat.exchange([own]) == (False, [])  # its own ballot, sent back to it
-        assert (bench.seat.refused, bench.host.refused) == (len(bad) + 1, len(no_letters))
-
-    run(scenario())
+    bench = Bench(mind)
+    good = bench.proposal()
+    payload = signing.payload_of(good)
+    no_letters = [b"\x93junk", payload[:-1], codec.encode(bench.about())]  # cut short; an envelope alone
+    bad = [
+        b"",
+        b"x" * 500,
+        good[:-1],
+        good[:40] + bytes([good[40] ^ 1]) + good[41:],
+        signing.seal_to(payload, b"j" * 32, COUNCIL_ID, "lite"),  # another's key
+        signing.seal_to(payload, KEY, "test.9999", "lite"),  # another council
+        signing.seal_to(payload, KEY, COUNCIL_ID, "prime"),  # said to another seat
+        signing.seal(payload, sender_key=KEY, council_id=COUNCIL_ID),  # the seat's own direction
+        "text",
+    ]
+    sealed = [signing.seal_to(each, KEY, COUNCIL_ID, "lite") for each in no_letters]
+    assert await bench.seat.exchange(bad + sealed) == (False, [])  # type: ignore[arg-type]
+    assert calls == []
+    await bench.ask(good)
+    assert len(calls) == 1
+    (own,) = await bench.calls([good])
+    assert await bench.seat.exchange([own]) == (False, [])  # its own ballot, sent back to it
 
 
-def test_an_info_that_it_does_not_know_is_no_harm() -> None:
-    async def scenario() -> None:
-        bench = Bench(agree)
-        assert await bench.seat.exchange([bench.info("something_new")]) == (False, [])
-
-    run(scenario())
+@in_loop
+async def test_an_info_that_it_does_not_know_is_no_harm() -> None:
+    bench = Bench(agree)
+    assert await bench.seat.exchange([bench.info("something_new")]) == (False, [])
 
 
 # The heart
@@ -1002,85 +896,58 @@ def test_beats_come_between_nine_tenths_and_the_whole_interval(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_a_seat_beats_while_its_mind_is_busy_and_says_so(kind: str) -> None:
-    async def scenario() -> None:
-        free, started = threading.Event(), asyncio.Event()
+@in_loop
+async def test_a_seat_beats_while_its_mind_is_busy_and_says_so(kind: str) -> None:
+    free, started = threading.Event(), asyncio.Event()
 
-        def plain_mind(case: Case) -> Opinion:
-            free.wait(30)
-            return Opinion.yes("r")
+    def plain_mind(case: Case) -> Opinion:
+        free.wait(30)
+        return Opinion.yes("r")
 
-        async def async_mind(case: Case) -> Opinion:
-            await started.wait()
-            return Opinion.yes("r")
+    async def async_mind(case: Case) -> Opinion:
+        await started.wait()
+        return Opinion.yes("r")
 
-        bench = Bench(plain_mind if kind == "plain" else async_mind, heartbeat_s=0.01)
-        call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
-        busy: list[str | None] = []
+    bench = Bench(plain_mind if kind == "plain" else async_mind, heartbeat_s=0.01)
+    call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
+    busy: list[str | None] = []
 
-        async def send(sealed: bytes, name: str) -> None:
-            content = bench.opened(sealed).content
-            assert isinstance(content, Heartbeat)
-            busy.append(content.busy_with)
+    async def send(sealed: bytes, name: str) -> None:
+        content = bench.opened(sealed).content
+        assert isinstance(content, Heartbeat)
+        busy.append(content.busy_with)
 
-        heart = asyncio.ensure_future(bench.host.attend(0, send))
-        await until(lambda: busy.count("aaaaaaaa") >= 3)
-        free.set()
-        started.set()
-        await call
-        await until(lambda: busy[-1] is None)
-        heart.cancel()
-
-    run(scenario())
+    heart = asyncio.ensure_future(bench.host.attend(0, send))
+    await until(lambda: busy.count("aaaaaaaa") >= 3)
+    free.set()
+    started.set()
+    await call
+    await until(lambda: busy[-1] is None)
+    heart.cancel()
 
 
-def test_a_later_attendance_ends_the_earlier_one() -> None:
-    async def scenario() -> None:
-        bench = Bench(agree, heartbeat_s=0.01)
-        runs: list[str | None] = []
+@in_loop
+async def test_attendance_ends_with_the_error_of_its_sender() -> None:
+    async def send(sealed: bytes, name: str) -> None:
+        raise ConnectionError("nobody there")
 
-        async def send(sealed: bytes, name: str) -> None:
-            runs.append(bench.opened(sealed).parent_id)
-
-        first = asyncio.ensure_future(bench.host.attend(0, send))
-        await until(lambda: len(runs) >= 2)
-        second = asyncio.ensure_future(bench.host.attend(1, send))
-        await first
-        seen = len(runs)
-        await until(lambda: len(runs) >= seen + 3)
-        assert set(runs[seen:]) == {"00000001"}
-        bench.host.close()
-        await second
-
-    run(scenario())
+    with pytest.raises(ConnectionError):
+        await Bench(agree).host.attend(0, send)
 
 
-def test_attendance_ends_with_the_error_of_its_sender() -> None:
-    async def scenario() -> None:
-        async def send(sealed: bytes, name: str) -> None:
-            raise ConnectionError("nobody there")
+@in_loop
+async def test_close_gives_up_all_work() -> None:
+    async def mind(case: Case) -> Opinion:
+        await asyncio.sleep(3600)
+        return Opinion.yes("never")
 
-        with pytest.raises(ConnectionError):
-            await Bench(agree).host.attend(0, send)
-
-    run(scenario())
-
-
-def test_close_gives_up_all_work() -> None:
-    async def scenario() -> None:
-        async def mind(case: Case) -> Opinion:
-            await asyncio.sleep(3600)
-            return Opinion.yes("never")
-
-        bench = Bench(mind)
-        call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
-        await until(lambda: bench.host._work.oldest())
-        bench.host.close()
-        assert not bench.host._work.oldest()
-        assert not bench.host.is_busy()
-        call.cancel()
-
-    run(scenario())
+    bench = Bench(mind)
+    call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
+    await until(lambda: bench.host._work.oldest())
+    bench.host.close()
+    assert not bench.host._work.oldest()
+    assert not bench.host.is_busy()
+    call.cancel()
 
 
 def test_a_seat_that_comes_back_late_is_told_how_much_time_is_really_left() -> None:
@@ -1100,91 +967,85 @@ def test_a_seat_that_comes_back_late_is_told_how_much_time_is_really_left() -> N
     assert letter.envelope.content.time_budget_s == 60.0  # type: ignore[union-attr]  # as it was proposed
 
 
-def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: what is decided early without a slow seat piles up in it until the time budgets are over."""
     from council.agents.seat import workload as module
 
     monkeypatch.setattr(module, "BACKLOG_MAX", 3)
     monkeypatch.setattr(module, "BACKLOG_CHARS_MAX", 1_000)
 
-    async def scenario() -> None:
-        async def never(case: Case) -> Opinion:
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def never(case: Case) -> Opinion:
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        bench = Bench(never)
-        _, found = await bench.seat.exchange([bench.proposal(f"{n:08x}") for n in range(5)])
-        assert [bench.opened(sealed).parent_id for sealed in found] == ["00000003", "00000004"]
-        assert "too much waits for its mind: 3 other cases" in bench.opened(found[0]).content.text  # type: ignore[union-attr]
-        done = [bench.info("withdraw", "00000000"), bench.info("withdraw", "00000001")]
-        turns = [{"role": "tool", "text": "x" * 500}]  # what came before counts, too
-        long = bench.proposal("0000000a", body="x" * 499, history=turns)
-        longer = bench.proposal("0000000b", body="xx")
-        _, found = await bench.seat.exchange([*done, long, longer])
-        assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
-        bench.host.close()
-        assert bench.host._work._weight == 0
-
-    run(scenario())
+    bench = Bench(never)
+    _, found = await bench.seat.exchange([bench.proposal(f"{n:08x}") for n in range(5)])
+    assert [bench.opened(sealed).parent_id for sealed in found] == ["00000003", "00000004"]
+    assert "too much waits for its mind: 3 other cases" in bench.opened(found[0]).content.text  # type: ignore[union-attr]
+    done = [bench.info("withdraw", "00000000"), bench.info("withdraw", "00000001")]
+    turns = [{"role": "tool", "text": "x" * 500}]  # what came before counts, too
+    long = bench.proposal("0000000a", body="x" * 499, history=turns)
+    longer = bench.proposal("0000000b", body="xx")
+    _, found = await bench.seat.exchange([*done, long, longer])
+    assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
+    bench.host.close()
+    assert bench.host._work._weight == 0
 
 
-def test_an_observation_above_the_backlog_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_an_observation_above_the_backlog_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: it is no observation yet when it fails, and what ends it raises."""
     from council.agents.seat import workload as module
 
-    async def scenario() -> None:
-        ended: list[module.WorkItem] = []
-        failed: list[str] = []
-        budget: Any = SimpleNamespace(close=lambda item: None)
+    ended: list[module.WorkItem] = []
+    failed: list[str] = []
+    budget: Any = SimpleNamespace(close=lambda item: None)
 
-        async def never(kind: str, case: Case, *more: object) -> None:
-            await asyncio.Event().wait()
+    async def never(kind: str, case: Case, *more: object) -> None:
+        await asyncio.Event().wait()
 
-        work = module.Workload(
-            9,
-            budget,
-            never,
-            lambda item, thought: None,
-            lambda item, why, overruns: failed.append(why),
-            ended.append,
-        )
-        case = Case("00000001", "client", "do it", body="x" * 100)
-        monkeypatch.setattr(module, "BACKLOG_CHARS_MAX", 150)
-        work.start(module.WorkItem(case, "ballot"))
-        stage: Any = SimpleNamespace(seat="lite", stage="Plan")
-        observed = module.WorkItem(case, "observation of lite Plan", (), stage)
-        work.start(observed)
-        assert not failed, "it weighs nothing"
-        monkeypatch.setattr(module, "BACKLOG_MAX", 1)
-        more = module.WorkItem(case, "observation of lite Refine", (), stage)
-        work.start(more)
-        assert (len(failed), ended) == (1, [more])
-        work.close()
-        assert ended == [more, *ended[1:]]
-        assert len(ended) == 3
-
-    run(scenario())
+    work = module.Workload(
+        9,
+        budget,
+        never,
+        lambda item, thought: None,
+        lambda item, why, overruns: failed.append(why),
+        ended.append,
+    )
+    case = Case("00000001", "client", "do it", body="x" * 100)
+    monkeypatch.setattr(module, "BACKLOG_CHARS_MAX", 150)
+    work.start(module.WorkItem(case, "ballot"))
+    stage: Any = SimpleNamespace(seat="lite", stage="Plan")
+    observed = module.WorkItem(case, "observation of lite Plan", (), stage)
+    work.start(observed)
+    assert not failed, "it weighs nothing"
+    monkeypatch.setattr(module, "BACKLOG_MAX", 1)
+    more = module.WorkItem(case, "observation of lite Refine", (), stage)
+    work.start(more)
+    assert (len(failed), ended) == (1, [more])
+    work.close()
+    assert ended == [more, *ended[1:]]
+    assert len(ended) == 3
 
 
-def test_a_later_attendance_ends_an_earlier_one_at_once() -> None:
+@in_loop
+async def test_a_later_attendance_ends_an_earlier_one_at_once() -> None:
     """Mutation: an attendance that sleeps on holds a thread of the seat's for half a minute, each restart one."""
 
-    async def scenario() -> None:
-        host = Bench(agree, heartbeat_s=3_000.0).host
-        heard: list[int] = []
+    host = Bench(agree, heartbeat_s=3_000.0).host
+    heard: list[int] = []
 
-        async def send(sealed: bytes, name: str) -> None:
-            heard.append(1)
+    async def send(sealed: bytes, name: str) -> None:
+        heard.append(1)
 
-        first = asyncio.ensure_future(host.attend(1, send))
-        await until(lambda: len(heard) == 1)
-        second = asyncio.ensure_future(host.attend(2, send))
-        await asyncio.wait_for(first, HANG_S)
-        assert not second.done()
-        host.close()
-        await asyncio.wait_for(second, HANG_S)
-
-    run(scenario())
+    first = asyncio.ensure_future(host.attend(1, send))
+    await until(lambda: len(heard) == 1)
+    second = asyncio.ensure_future(host.attend(2, send))
+    await asyncio.wait_for(first, HANG_S)
+    assert not second.done()
+    host.close()
+    await asyncio.wait_for(second, HANG_S)
 
 
 def test_each_case_has_its_own_time_though_its_seat_has_one_timer() -> None:

@@ -23,7 +23,7 @@ from council.agents.seat.plan_stream import (
 from council.protocol.envelope import Info, Vote
 from council.protocol.values import plain as as_data
 from tests.agents.test_seat import Bench
-from tests.runtime.harness import run
+from tests.runtime.harness import in_loop
 
 PID = "aaaaaaaa"
 
@@ -134,107 +134,87 @@ def test_a_plan_that_is_made_anew_is_heard_however_long_those_before_it_were() -
     assert spoken.pieces[-1] == ("rm -rf /", {"stage": "plan", "round": 4, "at": 0, "whole": True})
 
 
-def test_a_mind_that_ends_and_begins_for_ever_is_not_heard_for_ever() -> None:
+@in_loop
+async def test_nothing_is_heard_about_a_proposal_that_it_casts_no_ballot_on() -> None:
     spoken = Spoken()
-    for _ in range(1_000):
-        spoken.voice.publish(PID, "plan", "!")
-        spoken.voice.end(PID, "plan")
-    assert len(spoken.pieces) == PIECES_MAX
+    spoken.working.clear()
+    spoken.voice.publish(PID, "plan", "x" * 1_000)
+    spoken.voice.end(PID, "plan")
+    spoken.voice.interrupt(PID, 1, "halt")
+    assert not spoken.voice.interrupted(PID).done()
+    assert spoken.pieces == []
+    assert not spoken.voice._speeches  # and nothing is kept
 
 
-def test_nothing_is_heard_about_a_proposal_that_it_casts_no_ballot_on() -> None:
-    async def scenario() -> None:
-        spoken = Spoken()
-        spoken.working.clear()
-        spoken.voice.publish(PID, "plan", "x" * 1_000)
-        spoken.voice.end(PID, "plan")
-        spoken.voice.interrupt(PID, 1, "halt")
-        assert not spoken.voice.interrupted(PID).done()
-        assert spoken.pieces == []
-        assert not spoken.voice._speeches  # and nothing is kept
-
-    run(scenario())
-
-
-def test_an_interrupt_is_told_once_and_the_next_has_to_be_asked_for() -> None:
-    async def scenario() -> None:
-        spoken = Spoken()
-        halt = spoken.voice.interrupted(PID)
-        assert spoken.voice.interrupted(PID) is halt  # asked twice, it is the same one
-        spoken.voice.publish(PID, "plan", "rm -rf /")
-        spoken.voice.end(PID, "plan")
-        spoken.voice.interrupt(PID, 1, "not that")
-        assert await halt == "not that"
-        again = spoken.voice.interrupted(PID)
-        assert again is not halt
-        assert not again.done()
-
-    run(scenario())
+@in_loop
+async def test_an_interrupt_is_told_once_and_the_next_has_to_be_asked_for() -> None:
+    spoken = Spoken()
+    halt = spoken.voice.interrupted(PID)
+    assert spoken.voice.interrupted(PID) is halt  # asked twice, it is the same one
+    spoken.voice.publish(PID, "plan", "rm -rf /")
+    spoken.voice.end(PID, "plan")
+    spoken.voice.interrupt(PID, 1, "not that")
+    assert await halt == "not that"
+    again = spoken.voice.interrupted(PID)
+    assert again is not halt
+    assert not again.done()
 
 
-def test_an_interrupt_that_comes_before_anybody_asks_is_kept() -> None:
+@in_loop
+async def test_an_interrupt_that_comes_before_anybody_asks_is_kept() -> None:
     """Mutation: without ``unheard`` a mind between two stages never hears of it."""
 
-    async def scenario() -> None:
-        spoken = Spoken()
-        spoken.voice.publish(PID, "plan", "x")
-        spoken.voice.interrupt(PID, 1, "halt")
-        assert await spoken.voice.interrupted(PID) == "halt"
-        assert not spoken.voice.interrupted(PID).done()
-
-    run(scenario())
+    spoken = Spoken()
+    spoken.voice.publish(PID, "plan", "x")
+    spoken.voice.interrupt(PID, 1, "halt")
+    assert await spoken.voice.interrupted(PID) == "halt"
+    assert not spoken.voice.interrupted(PID).done()
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 10**6])
-def test_an_interrupt_of_a_round_that_is_over_or_was_never_begun_halts_nothing(number: int) -> None:
+@in_loop
+async def test_an_interrupt_of_a_round_that_is_over_or_was_never_begun_halts_nothing(number: int) -> None:
     """It was interrupted, and began anew: what is called out about the first round is old."""
 
-    async def scenario() -> None:
-        spoken = Spoken()
-        spoken.voice.publish(PID, "plan", "first")
-        spoken.voice.interrupt(PID, 1, "halt")
-        await spoken.voice.interrupted(PID)
-        halt = spoken.voice.interrupted(PID)
-        spoken.voice.publish(PID, "plan", "second")
-        spoken.voice.interrupt(PID, number, "halt again")
-        assert not halt.done()
-        spoken.voice.interrupt(PID, 2, "halt for good reason")
-        assert halt.result() == "halt for good reason"
-
-    run(scenario())
+    spoken = Spoken()
+    spoken.voice.publish(PID, "plan", "first")
+    spoken.voice.interrupt(PID, 1, "halt")
+    await spoken.voice.interrupted(PID)
+    halt = spoken.voice.interrupted(PID)
+    spoken.voice.publish(PID, "plan", "second")
+    spoken.voice.interrupt(PID, number, "halt again")
+    assert not halt.done()
+    spoken.voice.interrupt(PID, 2, "halt for good reason")
+    assert halt.result() == "halt for good reason"
 
 
-def test_the_rest_of_what_was_interrupted_is_not_heard_as_a_plan_of_its_own() -> None:
+@in_loop
+async def test_the_rest_of_what_was_interrupted_is_not_heard_as_a_plan_of_its_own() -> None:
     """Else the observer would find a few words well, and the count of interrupts in a row began again (rules 1.8)."""
 
-    async def scenario() -> None:
-        spoken = Spoken()
-        halt = spoken.voice.interrupted(PID)
-        spoken.voice.publish(PID, "plan", "x" * PIECE_CHARS)
-        spoken.voice.interrupt(PID, 1, "halt")
-        spoken.voice.publish(PID, "plan", "the last words")  # on their way when the halt came
-        spoken.voice.end(PID, "plan")
-        assert halt.done()
-        assert len(spoken.pieces) == 1
-        spoken.voice.interrupted(PID)
-        spoken.voice.publish(PID, "plan", "anew")
-        spoken.voice.end(PID, "plan")
-        assert spoken.pieces[1:] == [("anew", {"stage": "plan", "round": 2, "at": 0, "whole": True})]
-
-    run(scenario())
+    spoken = Spoken()
+    halt = spoken.voice.interrupted(PID)
+    spoken.voice.publish(PID, "plan", "x" * PIECE_CHARS)
+    spoken.voice.interrupt(PID, 1, "halt")
+    spoken.voice.publish(PID, "plan", "the last words")  # on their way when the halt came
+    spoken.voice.end(PID, "plan")
+    assert halt.done()
+    assert len(spoken.pieces) == 1
+    spoken.voice.interrupted(PID)
+    spoken.voice.publish(PID, "plan", "anew")
+    spoken.voice.end(PID, "plan")
+    assert spoken.pieces[1:] == [("anew", {"stage": "plan", "round": 2, "at": 0, "whole": True})]
 
 
-def test_work_that_begins_anew_hears_nothing_of_what_was_called_out_before() -> None:
-    async def scenario() -> None:
-        spoken = Spoken()
-        spoken.voice.publish(PID, "plan", "x")
-        spoken.voice.interrupt(PID, 1, "halt")
-        spoken.voice.close(PID)
-        halt = spoken.voice.interrupted(PID)
-        spoken.voice.interrupt(PID, 1, "halt")
-        assert not halt.done()
-
-    run(scenario())
+@in_loop
+async def test_work_that_begins_anew_hears_nothing_of_what_was_called_out_before() -> None:
+    spoken = Spoken()
+    spoken.voice.publish(PID, "plan", "x")
+    spoken.voice.interrupt(PID, 1, "halt")
+    spoken.voice.close(PID)
+    halt = spoken.voice.interrupted(PID)
+    spoken.voice.interrupt(PID, 1, "halt")
+    assert not halt.done()
 
 
 # In a seat
@@ -256,40 +236,39 @@ class Speaker:
         return Opinion.yes(f"{why}, so I thought again")
 
 
-def test_a_seat_says_what_its_mind_says_and_tells_it_of_a_halt() -> None:
+@in_loop
+async def test_a_seat_says_what_its_mind_says_and_tells_it_of_a_halt() -> None:
     """Mutation: rounds are numbered by its clock, and on a node whose clock is behind nothing is heard of it."""
 
     async def unheard(sealed: bytes, name: str) -> None:
         return None
 
-    async def scenario() -> None:
-        mind = Speaker()
-        assert isinstance(mind, SpeakingMind)
-        bench = Bench(mind)
-        attending = asyncio.ensure_future(bench.host.attend(3, unheard))
-        await asyncio.sleep(0)
-        (first,) = [bench.opened(each) for each in await bench.calls([bench.proposal()])]
-        assert isinstance(first.content, Info)
-        data = as_data(first.content.data)
-        number = data["round"]
-        assert number == 3 * ROUNDS_A_RUN + 1  # above those of earlier runs, whatever the clock says
-        assert (first.content.kind, first.content.text, first.parent_id) == ("stream", "plan 0", PID)
-        assert data == {"proposal_id": PID, "stage": "plan", "round": number, "at": 0, "whole": True}
-        halt = bench.info("interrupt", text="that deletes all", observer="prime", round=number)
-        said = [bench.opened(each) for each in await bench.calls([halt], want=3)]
-        assert [each.content.text for each in said[:2]] == ["plan 1", "plan 2"]  # type: ignore[union-attr]
-        ballot = said[2].content
-        assert isinstance(ballot, Vote)
-        assert ballot.reason == "that deletes all, so I thought again"
-        assert not bench.host._stream._speeches
-        late = bench.info("interrupt", text="too late", observer="prime", round=number + 2)
-        assert await bench.seat.exchange([late]) == (False, [])
-        attending.cancel()
-
-    run(scenario())
+    mind = Speaker()
+    assert isinstance(mind, SpeakingMind)
+    bench = Bench(mind)
+    attending = asyncio.ensure_future(bench.host.attend(3, unheard))
+    await asyncio.sleep(0)
+    (first,) = [bench.opened(each) for each in await bench.calls([bench.proposal()])]
+    assert isinstance(first.content, Info)
+    data = as_data(first.content.data)
+    number = data["round"]
+    assert number == 3 * ROUNDS_A_RUN + 1  # above those of earlier runs, whatever the clock says
+    assert (first.content.kind, first.content.text, first.parent_id) == ("stream", "plan 0", PID)
+    assert data == {"proposal_id": PID, "stage": "plan", "round": number, "at": 0, "whole": True}
+    halt = bench.info("interrupt", text="that deletes all", observer="prime", round=number)
+    said = [bench.opened(each) for each in await bench.calls([halt], want=3)]
+    assert [each.content.text for each in said[:2]] == ["plan 1", "plan 2"]  # type: ignore[union-attr]
+    ballot = said[2].content
+    assert isinstance(ballot, Vote)
+    assert ballot.reason == "that deletes all, so I thought again"
+    assert not bench.host._stream._speeches
+    late = bench.info("interrupt", text="too late", observer="prime", round=number + 2)
+    assert await bench.seat.exchange([late]) == (False, [])
+    attending.cancel()
 
 
-def test_a_mind_that_speaks_when_its_ballot_is_cast_is_not_heard() -> None:
+@in_loop
+async def test_a_mind_that_speaks_when_its_ballot_is_cast_is_not_heard() -> None:
     class Gossip(Speaker):
         async def review(self, case: Case) -> Opinion:
             asyncio.get_running_loop().call_later(
@@ -297,10 +276,7 @@ def test_a_mind_that_speaks_when_its_ballot_is_cast_is_not_heard() -> None:
             )
             return Opinion.yes("fine")
 
-    async def scenario() -> None:
-        bench = Bench(Gossip())
-        assert (await bench.ask(bench.proposal())).type == "VOTE"
-        await asyncio.sleep(0.03)
-        assert await bench.seat.exchange([]) == (False, [])
-
-    run(scenario())
+    bench = Bench(Gossip())
+    assert (await bench.ask(bench.proposal())).type == "VOTE"
+    await asyncio.sleep(0.03)
+    assert await bench.seat.exchange([]) == (False, [])

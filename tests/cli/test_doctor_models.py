@@ -23,7 +23,7 @@ HELD = says('{"control_packet": {"intent_classification": {"category"', finish="
 
 @pytest.fixture(scope="module", autouse=True)
 def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
+    calls.load_sdk()
 
 
 def settings(base_url: str, *lines: str, model: str = "qwen3:8b", seats: Sequence[str] = ("lite",)) -> None:

@@ -44,7 +44,7 @@ BODY = "The report of last month still reads it; nobody else does. " * 12
 
 @pytest.fixture(scope="module", autouse=True)
 def _the_sdk_is_loaded() -> None:
-    calls._prepared(NOWHERE)
+    calls.load_sdk()
 
 
 def configured(base_url: str = NOWHERE, *, model: str = "qwen3:8b", **own: Any) -> CouncilConfig:

@@ -232,7 +232,7 @@ def test_any_name_of_a_model_comes_back_from_the_file(names: list[str]) -> None:
 
 
 def test_a_council_runs_with_what_was_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls._prepared("http://127.0.0.1/v1")
+    calls.load_sdk()
     with Server(
         listed("qwen3:8b", "other:1b"),
         {name: [says(ballot(), usage=used(650))] for name in ("qwen3:8b", "other:1b")},

@@ -21,7 +21,7 @@ from tests.models.stub import ballot, says
 
 @pytest.fixture(scope="module", autouse=True)
 def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
+    calls.load_sdk()
 
 
 def settings(base_url: str) -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from council.core import tally
-from council.core.outcomes import STAGES
-from council.core.state import ACTS_MAX, Account, CouncilState, Decision, Proposal, Spend, unsure
+from council.core.conclusion import count, majority
+from council.core.state import (
+    ACTION_STAGES,
+    ACTS_MAX,
+    Account,
+    CouncilState,
+    Decision,
+    Proposal,
+    Spend,
+    unsure,
+)
 from council.protocol.errors import InternalError
 
 
@@ -29,7 +37,7 @@ def check(state: CouncilState) -> None:
         _require(closed.decision.proposal_id == proposal_id, "a decision is kept under its proposal's id")
         told = [stage for stage, _, _ in closed.reports]
         _require(not told or bool(closed.decision), f"3.1: {proposal_id} was acted on without an approval")
-        in_order = told == [stage for stage in STAGES if stage in told] and told[:1] in ([], ["act"])
+        in_order = told == [stage for stage in ACTION_STAGES if stage in told] and told[:1] in ([], ["act"])
         _require(in_order, f"3.1: of {proposal_id} each step is told once, the action first")
         if closed.decision.position >= state.ruled_from:  # those before were made by other rules
             _check_decision(state, closed.decision)
@@ -80,7 +88,7 @@ def _check_open(state: CouncilState, proposal: Proposal) -> None:
     if proposal.stage == "deliberating":
         waits = bool(state.active() - proposal.done())
         quorum = len(voted) >= state.rules.quorum
-        tied = tally.majority(tally.count(proposal.ballots)) is None
+        tied = majority(count(proposal.ballots)) is None
         elsewhere = bool(proposal.escalated_for) or any(ballot.asks_human for ballot in proposal.ballots)
         prime_may_vote = tied and not elsewhere and state.rules.prime not in proposal.done()
         _require(
@@ -94,7 +102,7 @@ def _check_decision(state: CouncilState, decision: Decision) -> None:
     _require(decision.final and decision.outcome is not None, f"{proposal_id}: a closed proposal is decided")
     seats = [ballot.seat for ballot in decision.ballots + decision.late]
     _require(len(seats) == len(set(seats)), f"1.3: one ballot for each seat on {proposal_id}")
-    votes = tally.count(decision.ballots)
+    votes = count(decision.ballots)
     _require(votes == decision.tally, f"1.13: the tally of {proposal_id} counts its ballots")
     missing = {name for name, _ in decision.missing}
     counted = {ballot.seat for ballot in decision.ballots}
@@ -127,7 +135,7 @@ def _check_voted(state: CouncilState, decision: Decision, earlier: bool) -> None
         own = [b for b in decision.ballots if b.msg_id == act.ballot_msg_id]
         named = len(own) == 1 and own[0].seat == act.seat == rules.prime and own[0].vote == act.vote
         _require(named, f"1.6: the tie of {proposal_id} was broken by Prime's own ballot")
-        _require(tally.majority(decision.tally) is None, f"1.6: {proposal_id} was no tie")
+        _require(majority(decision.tally) is None, f"1.6: {proposal_id} was no tie")
     if decision.tally.cast < rules.quorum and not earlier:
         alone = rules.sole_seat == "allow-low-risk" and decision.tally.cast == 1 and decision.degraded
         low = all(b.risk_level == "low" for b in decision.ballots)
@@ -136,7 +144,7 @@ def _check_voted(state: CouncilState, decision: Decision, earlier: bool) -> None
         _require(decision.outcome == "rejected", f"1.8: {proposal_id} is not what Prime ruled")
         return
     _require(ruling is None or ruling.ruling == "confirm", f"1.8: {proposal_id} was left to a human by Prime")
-    side = tally.majority(decision.tally) or (act.vote if act is not None else None)
+    side = majority(decision.tally) or (act.vote if act is not None else None)
     wanted = {"yes": "approved", "no": "rejected"}.get(side or "")
     _require(decision.outcome == wanted, f"1.4: {proposal_id} is not what its majority says")
 

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-
 import msgspec
 import pytest
-from council_in_hand import Hand, answer, no, proposal, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import ACTS_MAX, Account, Budget, Call, Caps, Overrun, Spend, total
-from council.core.step import step
-from tests.core.invariants import check
-
-
-class Seldom(Hand):
-    """A hand that leaves the check of the whole state to its test."""
-
-    def _step(self, event: ev.Event) -> list[do.Effect]:
-        self.position += 1
-        return step(self.state, event, self.moment())[1]
+from tests.core.council_in_hand import Hand, no, yes
 
 
 def call(
@@ -73,15 +60,6 @@ def test_unknown_usage_costs_the_reservation() -> None:
     hand.do(ev.CallReserved(one))
     assert hand.do(settled(one, None)) == [over(one, one.worst, assumed=True)]
     assert hand.open().accounts == (Account("prime", 1, Spend(500, 30), assumed=1),)
-
-
-def test_a_call_that_failed_is_told_with_its_kind_and_costs_what_it_cost() -> None:
-    hand = Hand()
-    hand.submit()
-    one = call(tokens=500)
-    hand.do(ev.CallReserved(one))
-    assert hand.do(settled(one, 0, error="429")) == [over(one, Spend(), error="429")]
-    assert hand.open().accounts == (Account("prime", 1),)
 
 
 def test_what_did_not_fail_leaves_the_record_that_it_always_left() -> None:
@@ -330,79 +308,6 @@ def test_all_calls_under_way_when_a_coordinator_ended_have_cost_what_was_reserve
     assert isinstance(ignored, do.NoteIgnored)
 
 
-def test_what_waits_for_a_human_tells_what_it_cost_so_far() -> None:
-    hand = Hand()
-    hand.submit(wait_for="all")
-    one = call(seat="codemind")
-    hand.do(ev.CallReserved(one))
-    hand.vote(yes("prime", asks_human=True), yes("lite"))
-    hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it gave up"))
-    hand.do(settled(one, 3))
-    hand.do(ev.HumanAnswered(answer(True)))
-    assert hand.closed().spent == (Account("codemind", 1, Spend(3)),)
-
-
-def test_concurrent_runs_never_pass_a_cap_by_one_token() -> None:
-    """10,000 calls of random size, answered in any order, by seats that die; a ledger of its own is kept beside."""
-    chance = random.Random(6)
-    caps = {"proposal": 3_000, "seat": 60_000, "council": 150_000}
-    budget = Budget(**{name: Caps(tokens=cap) for name, cap in caps.items()})
-    hand = Seldom(budget=budget, open_max=100_000)
-    under_way: dict[str, Call] = {}
-    ledger: Counter[str | None] = Counter()  # by proposal, by seat, and in all
-    outcomes = {"granted": 0, "denied": 0}
-
-    def used(where: str | None) -> int:
-        return ledger[where] + sum(
-            c.worst.tokens for c in under_way.values() if where in (c.proposal_id, c.seat, None)
-        )
-
-    def spend(one: Call, tokens: int | None) -> None:
-        for where in (one.proposal_id, one.seat, None):
-            ledger[where] += one.worst.tokens if tokens is None else tokens
-
-    for number in range(10_000):
-        if number % 100 == 0:
-            current = [hand.submit(proposal_id=f"p{number}-{n}").proposal_id for n in range(3)]
-        kind = chance.random()
-        if kind < 0.55 or not under_way:
-            seat = chance.choice(hand.rules.seats)
-            one = call(f"c{number}", seat, chance.randrange(1, 900), proposal_id=chance.choice(current))
-            fits = all(
-                used(where) + one.worst.tokens <= caps[name]
-                for name, where in (("proposal", one.proposal_id), ("seat", seat), ("council", None))
-            )
-            *_, effect = hand.do(ev.CallReserved(one))
-            assert isinstance(effect, do.GrantCall) is fits, f"call {number}: {effect}"
-            outcomes["granted" if fits else "denied"] += 1
-            if fits:
-                under_way[one.call_id] = one
-        elif kind < 0.995:
-            one = under_way.pop(chance.choice(list(under_way)))
-            tokens = chance.choice([None, chance.randint(0, one.worst.tokens // 20)])
-            spend(one, tokens)
-            hand.do(settled(one, tokens))
-        else:
-            seat = chance.choice(hand.rules.seats)
-            for one in [each for each in under_way.values() if each.seat == seat]:
-                del under_way[one.call_id]
-                spend(one, None)
-            hand.died(seat)
-            hand.beat(seat)
-        assert total(hand.state.paid.values()).tokens == used(None) <= caps["council"]
-        if number % 200 == 0:
-            check(hand.state)
-    assert min(outcomes.values()) > 500, outcomes
-
-
-def test_proposals_without_models_cost_nothing_more() -> None:
-    hand = Hand()
-    hand.submit(proposal())
-    hand.vote(yes("prime"), yes("lite"))
-    assert hand.closed().spent == ()
-    assert (hand.state.calls, hand.state.paid) == ({}, {})
-
-
 def test_what_was_shortened_is_told_with_the_call_once() -> None:
     hand = Hand(budget=Budget(proposal=Caps(tokens=150)))
     hand.submit()
@@ -440,16 +345,6 @@ def test_prime_may_rule_by_a_model_though_it_was_away_when_the_proposal_came() -
     assert hand.do(ev.CallReserved(one)) == [granted(one)]
     other = call("c2", seat="lite", task="ruling")
     assert hand.do(ev.CallReserved(other)) == [granted(other)]
-
-
-def test_a_call_that_is_held_is_granted_again_also_once_it_is_decided() -> None:
-    """Mutation: its seat hears that all is decided, makes no call, and what is held for it is held for good."""
-    hand = Hand()
-    hand.submit(tool="deploy")
-    slow = call(seat="codemind")
-    hand.do(ev.CallReserved(slow))
-    hand.vote(yes("prime"), yes("lite"))
-    assert hand.do(ev.CallReserved(slow)) == [granted(slow, again=True)]
 
 
 def test_a_cancelled_proposal_is_withdrawn_once() -> None:
@@ -500,21 +395,6 @@ def test_where_money_made_no_difference_it_is_not_named(hung: int, reason: str) 
         hand.move_to(60.5)
         hand.drain()
     assert hand.open().escalation.reason == reason  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("first", ["observe", "plan"])
-def test_a_ballot_that_was_paid_and_lost_all_the_same_is_no_matter_of_money(first: str) -> None:
-    """Mutation: any denial counts, also of a look, which is to leave room, and of a step that was done without."""
-    hand = Hand(budget=Budget(proposal=Caps(tokens=350)), observer="lite")
-    hand.submit()
-    for seat in ("prime", "lite"):
-        hand.do(ev.CallReserved(call(f"{seat} first", seat, tokens=400, task=first)))
-        one = call(seat, seat)
-        hand.do(ev.CallReserved(one))
-        hand.do(settled(one, 10))
-        hand.do(ev.WorkFailed("p1", seat, "ballot", "the server answered 500"))
-    hand.vote(yes("codemind"))
-    assert hand.open().stage == "deliberating"
 
 
 @pytest.mark.parametrize("denied_for", ["nothing", "a look"])

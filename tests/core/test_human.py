@@ -5,13 +5,24 @@ import math
 from typing import Any
 
 import pytest
-from council_in_hand import DAY_S, WALL_0, Hand, abstain, answer, interrupt, no, proposal, ruling, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Answer
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import InternalError, Refused
+from tests.core.council_in_hand import (
+    DAY_S,
+    WALL_0,
+    Hand,
+    abstain,
+    answer,
+    interrupt,
+    no,
+    proposal,
+    ruling,
+    yes,
+)
 
 # The human (1.9)
 
@@ -40,18 +51,6 @@ def test_what_a_human_is_shown() -> None:
     assert shown.next_step == "Decide between the two sides. With no answer within 2 h it is deferred."
     assert shown.gaps == ("prime abstained: prime says abstain",)
     assert (shown.asked_wall_s, shown.expires_wall_s) == (WALL_0, WALL_0 + 7_200.0)
-
-
-def test_a_human_is_shown_what_escalated_it_and_that_the_risk_is_high() -> None:
-    hand = Hand()
-    hand.submit(risk_level="low")
-    hand.vote(yes("prime"), yes("lite", risk_level="high"), yes("codemind"))
-    hand.do(ev.RulingGiven(ruling("human")))
-    shown = hand.open().escalation
-    assert shown is not None
-    assert shown.risk_level == "high"
-    approve, reject = shown.options
-    assert approve.cons == reject.pros == ("lite sees high risk",)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +84,6 @@ def test_three_interrupts_in_a_row_are_shown_as_high_risk() -> None:
     hand.vote(yes("prime"), yes("lite"), yes("codemind"))
     hand.do(ev.RulingGiven(ruling("human")))
     assert hand.open().escalation.risk_level == "high"  # type: ignore[union-attr]
-
-
-def test_what_the_proposer_is_told_meanwhile_is_not_final() -> None:
-    hand = Hand()
-    _to_human(hand)
-    (told,) = hand.do(ev.ProposalSubmitted(proposal()))
-    assert isinstance(told, do.AnswerAgain)
-    assert told.decision is not None
-    assert not told.decision
-    assert (told.decision.standing, told.decision.outcome, told.decision.final) == ("escalated", None, False)
-    assert told.decision.escalation_id == "esc-p1"
 
 
 @pytest.mark.parametrize(
@@ -191,15 +179,6 @@ def test_an_escalation_expires_in_wall_time_as_deferred_never_approved() -> None
 DEFERRED = "no human answered in time"
 
 
-def test_wall_time_alone_expires_it() -> None:
-    """Everything was down for a day: no uptime passed, and the escalation is over (1.9)."""
-    hand = Hand()
-    _to_human(hand)
-    hand.wall += 2 * DAY_S
-    hand.drain()
-    assert (hand.closed().outcome, hand.closed().reason) == ("deferred", DEFERRED)
-
-
 def test_uptime_alone_expires_it_too() -> None:
     """4.6: a wall clock that stands still, or goes back, may not lengthen anything."""
     hand = Hand(inactivity_limit_s=1e9)
@@ -219,60 +198,6 @@ def test_uptime_alone_expires_it_too() -> None:
     assert [type(effect) for effect in hand.drain()] == [do.AnnounceDecision]
     assert (hand.closed().outcome, hand.closed().reason) == ("deferred", DEFERRED)
     assert next_deadline(hand.state).wall_s is None
-
-
-def test_expiries_by_uptime_and_deadlines_of_seats_come_in_their_order() -> None:
-    hand = Hand(inactivity_limit_s=1e9, escalation_ttl_s=30.0)
-    _to_human(hand)
-    hand.submit(proposal_id="p2", time_budget_s=20.0)
-    hand.submit(proposal_id="p3", time_budget_s=40.0)
-    hand.t = 100.0
-    hand.drain()
-    brought = [
-        event for event, _, _ in hand.journal if isinstance(event, (ev.DeadlinePassed, ev.EscalationExpired))
-    ]
-    assert brought == [
-        ev.DeadlinePassed("p2"),
-        ev.EscalationExpired("p1"),
-        ev.DeadlinePassed("p3"),
-    ]
-
-
-def test_a_wall_clock_that_jumps_back_expires_nothing_and_breaks_nothing() -> None:
-    hand = Hand()
-    _to_human(hand)
-    hand.wall -= 400 * DAY_S
-    assert hand.drain() == []
-    hand.submit(proposal_id="p2", time_budget_s=1.0)
-    hand.move_to(5.0)
-    hand.drain()
-    earlier, later = hand.open("p2").escalation, hand.open("p1").escalation
-    assert earlier is not None
-    assert later is not None
-    assert earlier.expires_wall_s < later.expires_wall_s
-    hand.wall += 402 * DAY_S
-    hand.drain()
-    assert hand.closed("p1").outcome == hand.closed("p2").outcome == "deferred"
-    assert [event for event, _, _ in hand.journal[-2:]] == [
-        ev.EscalationExpired("p2"),
-        ev.EscalationExpired("p1"),
-    ]
-
-
-def test_wall_time_does_not_touch_the_deadlines_of_seats() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.wall += 10 * DAY_S
-    assert hand.drain() == []
-    assert next_deadline(hand.state).wall_s is None
-
-
-def test_an_expiry_of_what_is_not_with_a_human_is_refused() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.wall += 10 * DAY_S
-    hand.refused(ev.EscalationExpired("p1"), "not_expired")
-    hand.refused(ev.EscalationExpired("p9"), "unknown_proposal")
 
 
 @pytest.mark.parametrize("clock", ["wall", "uptime"])
@@ -298,19 +223,3 @@ def test_nothing_is_handled_before_an_expiry_that_was_overslept(clock: str, even
     with pytest.raises(InternalError, match="the deadline of p1 passed at"):
         step(hand.state, event, hand.moment())
     assert hand.state == before
-
-
-def test_an_answer_at_exactly_the_expiry_counts() -> None:
-    hand = Hand(inactivity_limit_s=1e9)
-    _to_human(hand)
-    hand.wall, hand.t = WALL_0 + DAY_S, DAY_S
-    hand.do(ev.HumanAnswered(answer(True)))
-    assert hand.closed().outcome == "approved"
-
-
-def test_seats_that_come_and_go_do_not_disturb_what_waits_for_a_human() -> None:
-    hand = Hand()
-    _to_human(hand)
-    hand.died("lite")
-    assert hand.do(ev.SeatBeat("lite", 1, 0)) == [do.AnnounceRoll("lite", True, "its heartbeat is back")]
-    assert hand.open().stage == "human"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from council_in_hand import THREE, Hand
 from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.identity import EARLIER_MAX, online_s
+from council.core.identity import EARLIER_MAX
+from council.core.roll import online_s
 from council.core.state import IdentityChange, KeptIdentity, Moment, Rules, new_council
 from council.core.step import step
 from council.protocol.errors import Refused
+from tests.core.council_in_hand import THREE, Hand
 from tests.core.invariants import check
 
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable
 
 import pytest
-from council_in_hand import THREE, Hand, abstain, answer, no, ruling, yes
 from msgspec.structs import replace
 
 from council.core.events import HumanAnswered, RulingGiven
 from council.core.state import Absent, CouncilState, Decision, Tally, TieBreak
 from council.protocol.errors import InternalError
 from tests.cases import each
+from tests.core.council_in_hand import THREE, Hand, abstain, answer, no, ruling, yes
 from tests.core.invariants import check
 
 
@@ -116,11 +116,6 @@ def _closed_under_another_id(state: CouncilState) -> None:
     state.closed["p2"] = state.closed.pop("p1")
 
 
-def _all_silent(state: CouncilState) -> None:
-    for name in THREE:
-        state.seats[name] = replace(state.seats[name], active=False)
-
-
 ALL_MISSING = tuple((name, "x") for name in THREE)
 NO_ALONE: dict[str, object] = {
     "ballots": (no("prime"),),
@@ -222,47 +217,3 @@ def test_open_and_closed_at_once_is_found() -> None:
     hand.state.open["p1"] = proposal
     with pytest.raises(InternalError, match=r"1\.12"):
         check(hand.state)
-
-
-def test_waiting_for_nobody_is_found_only_with_a_quorum() -> None:
-    one = _open()
-    _all_silent(one)
-    check(one)  # 1.11: without a quorum it waits for its deadline
-    hand = Hand()
-    hand.submit()
-    hand.vote(yes("prime"), no("lite"))
-    _all_silent(hand.state)
-    with pytest.raises(InternalError, match=r"1\.5"):
-        check(hand.state)
-
-
-@pytest.mark.parametrize(
-    ("fields", "holds"),
-    [
-        ({}, True),  # 1.6: a tie waits for a silent Prime
-        ({"lost": {"prime": "nonsense"}}, False),
-        ({"escalated_for": ("high risk",)}, False),
-        ({"ballots": (yes("lite", asks_human=True), no("codemind"))}, False),
-        ({"ballots": (yes("lite"), yes("codemind"))}, False),
-        ({"ballots": (yes("lite"), no("prime"))}, False),
-    ],
-)
-def test_waiting_for_a_silent_prime_is_for_a_tie_alone(fields: dict[str, object], holds: bool) -> None:
-    hand = Hand()
-    hand.submit()
-    hand.vote(yes("lite"), no("codemind"))
-    _all_silent(hand.state)
-    check(hand.state)
-    _proposal(**fields)(hand.state)
-    if holds:
-        check(hand.state)
-        return
-    with pytest.raises(InternalError, match=r"1\.5"):
-        check(hand.state)
-
-
-def test_a_sole_seat_that_the_council_does_not_allow_is_found() -> None:
-    state = _sole()
-    state.rules = replace(state.rules, sole_seat="never")
-    with pytest.raises(InternalError, match=r"1\.11"):
-        check(state)

@@ -4,7 +4,6 @@ import heapq
 from typing import Any
 
 import pytest
-from council_in_hand import THREE, Hand, abstain, answer, no, proposal, ruling, yes
 
 from council.core import effects as do
 from council.core import events as ev
@@ -12,6 +11,7 @@ from council.core.proposals import how_it_stands
 from council.core.state import Moment, Proposal
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
+from tests.core.council_in_hand import THREE, Hand, abstain, answer, no, proposal, ruling, yes
 from tests.core.invariants import check
 
 
@@ -65,14 +65,6 @@ def test_a_retry_of_what_waits_for_a_human_gets_its_standing() -> None:
     assert how_it_stands(hand.state, "p1") == standing
 
 
-def test_a_retry_after_cancelling_is_answered_cancelled_and_opens_nothing() -> None:
-    hand = Hand()
-    what = hand.submit()
-    hand.do(ev.ProposalCancelled("p1", "client", ""))
-    assert hand.do(ev.ProposalSubmitted(what)) == [do.AnswerAgain("p1", "client", hand.closed())]
-    assert hand.state.open == {}
-
-
 @pytest.mark.parametrize("closed", [False, True])
 def test_other_bytes_under_a_taken_id_are_an_error(closed: bool) -> None:
     hand = Hand()
@@ -120,14 +112,6 @@ def test_cancelling_says_why_when_it_is_told() -> None:
     hand.submit()
     hand.do(ev.ProposalCancelled("p1", "client", "wrong branch"))
     assert hand.closed().reason == "wrong branch"
-
-
-def test_cancelling_with_a_seat_inactive_is_not_degraded() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.died("lite")
-    hand.do(ev.ProposalCancelled("p1", "client", ""))
-    assert (hand.closed().outcome, hand.closed().degraded) == ("cancelled", False)
 
 
 def test_only_the_proposer_takes_back_and_only_what_is_open() -> None:
@@ -183,16 +167,6 @@ def test_cancelling_again_is_ignored_and_only_the_proposer_s() -> None:
     hand.refused(ev.ProposalCancelled("p1", "mallory", ""), "closed")
 
 
-def test_cancelling_what_was_superseded_is_ignored() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.submit(proposal("p2", supersedes="p1"))
-    assert hand.do(ev.ProposalCancelled("p1", "client", "")) == [
-        do.NoteIgnored("client", "a cancellation of what is cancelled")
-    ]
-    assert set(hand.state.open) == {"p2"}
-
-
 def test_cancelling_while_a_human_is_asked_ends_the_escalation() -> None:
     hand = Hand()
     hand.submit()
@@ -203,14 +177,6 @@ def test_cancelling_while_a_human_is_asked_ends_the_escalation() -> None:
     hand.refused(ev.HumanAnswered(answer(True)), "closed")
     hand.wall += 1e6
     assert hand.drain() == []
-
-
-def test_a_ballot_after_cancelling_is_late() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.do(ev.ProposalCancelled("p1", "client", ""))
-    assert hand.vote(yes("prime")) == [do.AnnounceBallot(yes("prime"), late=True)]
-    assert hand.closed().tally.cast == 0
 
 
 # Revising (1.3)
@@ -239,23 +205,6 @@ def test_a_revision_cancels_the_old_one_and_carries_no_ballots_over() -> None:
     ]
     assert hand.open("p2").ballots == ()
     assert hand.vote(yes("lite", "p2")) == [do.AnnounceBallot(yes("lite", "p2"), late=False)]
-
-
-def test_a_retried_revision_cancels_nothing_again() -> None:
-    hand = Hand()
-    hand.submit()
-    new = hand.submit(proposal("p2", supersedes="p1"))
-    assert hand.do(ev.ProposalSubmitted(new)) == [do.AnswerAgain("p2", "client", None)]
-
-
-def test_a_revision_of_what_is_decided_is_a_new_proposal_and_changes_no_decision() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.vote(yes("prime"), yes("lite"))
-    decision = hand.closed()
-    new = proposal("p2", supersedes="p1")
-    assert hand.do(ev.ProposalSubmitted(new))[0] == do.AnnounceProposal(new)
-    assert hand.closed() == decision
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -288,14 +237,6 @@ def test_as_many_as_open_max_may_be_open_and_a_retry_is_never_turned_away() -> N
     hand.vote(yes("prime"), yes("lite"))
     hand.submit(proposal_id="p3")
     assert set(hand.state.open) == {"p2", "p3"}
-
-
-def test_a_revision_takes_the_place_of_what_it_revises() -> None:
-    hand = Hand(open_max=1)
-    hand.submit()
-    hand.submit(proposal("p2", supersedes="p1"))
-    assert set(hand.state.open) == {"p2"}
-    hand.refused(ev.ProposalSubmitted(proposal("p3")), "too_many_open", TooManyOpen)
 
 
 def test_what_waits_for_a_human_does_not_use_up_the_councils_own_room() -> None:
@@ -341,14 +282,6 @@ def test_revising_what_is_open_frees_no_place_with_a_human() -> None:
     hand.drain()
     assert hand.state.with_human == 2
     hand.refused(ev.ProposalSubmitted(proposal("p3", supersedes="p2")), "too_many_open", TooManyOpen)
-
-
-def test_revising_what_is_decided_frees_no_place() -> None:
-    hand = Hand(open_max=1)
-    hand.submit()
-    hand.vote(yes("prime"), yes("lite"))
-    hand.submit(proposal_id="p2")
-    hand.refused(ev.ProposalSubmitted(proposal("p3", supersedes="p1")), "too_many_open", TooManyOpen)
 
 
 # What was refused at the edge

@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from council_in_hand import THREE, Hand, no, proposal, ruling, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Seat
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import InternalError
+from tests.core.council_in_hand import THREE, Hand, proposal, ruling, yes
 
 SILENT = "no heartbeat for more than 90 s"
 
@@ -54,14 +54,6 @@ def test_an_ordinary_heartbeat_has_no_effects() -> None:
     assert hand.state.seats["lite"] == Seat("lite", True, 30.0, 0, 0, "at launch")
 
 
-def test_a_beat_may_skip_numbers() -> None:
-    hand = Hand(("prime",))
-    hand.do(ev.SeatBeat("prime", 0, 0))
-    hand.move_to(80.0)
-    assert hand.do(ev.SeatBeat("prime", 0, 17)) == []
-    assert hand.state.seats["prime"].last_beat_s == 80.0
-
-
 def test_a_replayed_or_reordered_beat_is_old_and_keeps_nobody_active() -> None:
     hand = Hand(("prime",))
     hand.do(ev.SeatBeat("prime", 0, 5))
@@ -75,19 +67,6 @@ def test_a_replayed_or_reordered_beat_is_old_and_keeps_nobody_active() -> None:
     assert not hand.state.seats["prime"].active
 
 
-def test_any_later_beat_makes_a_silent_seat_active_again() -> None:
-    hand = Hand(("prime",))
-    hand.do(ev.SeatBeat("prime", 0, 0))
-    hand.move_to(500.0)
-    hand.drain()
-    assert hand.do(ev.SeatBeat("prime", 0, 1)) == [
-        do.AnnounceRoll("prime", True, "its heartbeat is back"),
-    ]
-    assert hand.state.seats["prime"] == Seat(
-        "prime", True, 500.0, 0, 1, "its heartbeat is back", since_s=500.0
-    )
-
-
 def test_a_seat_known_dead_is_inactive_at_once_and_its_old_run_is_not_heard() -> None:
     hand = Hand()
     hand.do(ev.SeatBeat("lite", 0, 3))
@@ -97,15 +76,6 @@ def test_a_seat_known_dead_is_inactive_at_once_and_its_old_run_is_not_heard() ->
     assert hand.state.seats["lite"] == Seat("lite", False, 0.0, 1, -1, "its worker was killed")
     assert hand.do(ev.SeatBeat("lite", 0, 4)) == [do.NoteIgnored("lite", "an old heartbeat")]
     assert hand.do(ev.SeatBeat("lite", 1, 0)) == [do.AnnounceRoll("lite", True, "its heartbeat is back")]
-
-
-def test_a_dead_seat_does_not_fall_silent_as_well() -> None:
-    hand = Hand(("prime",))
-    hand.died("prime")
-    hand.move_to(1_000.0)
-    assert hand.drain() == []
-    hand.refused(ev.SeatFellSilent("prime"), "not_silent")
-    assert next_deadline(hand.state).uptime_s is None
 
 
 def test_a_second_report_of_the_same_death_is_ignored_and_does_not_lock_the_seat_out() -> None:
@@ -119,16 +89,6 @@ def test_a_second_report_of_the_same_death_is_ignored_and_does_not_lock_the_seat
     assert hand.do(ev.SeatBeat("lite", told, 0)) == [do.AnnounceRoll("lite", True, "its heartbeat is back")]
     assert hand.do(again) == [do.NoteIgnored("lite", "the death of an earlier run")]
     assert hand.state.seats["lite"].active
-
-
-def test_each_run_that_dies_is_followed_by_another_and_one_that_never_was_dies_in_vain() -> None:
-    hand = Hand()
-    hand.died("lite")
-    assert hand.do(ev.SeatDied("lite", 2, "?")) == [do.NoteIgnored("lite", "the death of an earlier run")]
-    assert hand.do(ev.SeatDied("lite", 1, "died again before it beat")) == []
-    assert hand.state.seats["lite"] == Seat("lite", False, 0.0, 2, -1, "died again before it beat")
-    assert hand.do(ev.SeatBeat("lite", 1, 0)) == [do.NoteIgnored("lite", "an old heartbeat")]
-    assert hand.do(ev.SeatBeat("lite", 2, 0)) == [do.AnnounceRoll("lite", True, "its heartbeat is back")]
 
 
 def test_a_beat_of_a_run_never_begun_is_refused() -> None:
@@ -146,15 +106,6 @@ def test_a_beat_of_a_run_never_begun_is_refused() -> None:
 def test_nobody_else_is_on_the_roll(event: ev.Event) -> None:
     error = Hand().refused(event, "not_a_seat")
     assert error.sender == "mallory"
-
-
-def test_time_that_runs_backwards_is_an_internal_error() -> None:
-    hand = Hand(start_s=5.0)
-    before = repr(hand.state)
-    hand.t = 4.0
-    with pytest.raises(InternalError, match="backwards"):
-        step(hand.state, ev.SeatBeat("prime", 0, 0), hand.moment())
-    assert repr(hand.state) == before
 
 
 def test_every_step_moves_time_on() -> None:
@@ -177,98 +128,6 @@ def test_a_deadline_overslept_is_an_internal_error_and_changes_nothing() -> None
 
 
 # The roll and open proposals
-
-
-def test_an_inactive_seat_is_not_waited_for() -> None:
-    """All active seats have voted the moment the third falls away (rules 1.11, 1.5)."""
-    hand = Hand()
-    what = hand.submit(wait_for="all")
-    ballots = yes("prime"), yes("lite")
-    hand.vote(*ballots)
-    assert hand.died("codemind") == [
-        do.AnnounceRoll("codemind", False, "killed"),
-        do.AnnounceDecision(
-            hand.decision(
-                what,
-                "approved",
-                "a majority of yes",
-                *ballots,
-                degraded=True,
-                missing=(("codemind", "inactive: killed"),),
-            )
-        ),
-    ]
-
-
-def test_silence_concludes_what_waited_for_the_silent_seat() -> None:
-    hand = Hand()
-    what = hand.submit(wait_for="all", time_budget_s=500.0)
-    ballots = no("prime"), no("lite")
-    hand.vote(*ballots)
-    effects = hand.wait(100.0, silent=["codemind"])
-    (roll, decision) = effects
-    assert roll == do.AnnounceRoll("codemind", False, hand.state.seats["codemind"].why)
-    assert isinstance(decision, do.AnnounceDecision)
-    assert decision.decision.seconds == math.nextafter(90.0, math.inf)
-    assert (decision.decision.outcome, decision.decision.degraded) == ("rejected", True)
-    assert decision.decision.missing == (("codemind", f"inactive: {hand.state.seats['codemind'].why}"),)
-    assert decision.decision.proposal_id == what.proposal_id
-
-
-def test_a_smaller_reach_makes_a_majority_that_is_early() -> None:
-    """Seven seats: three agree, a fourth would be needed; two die, and three of five are enough."""
-    seats = ("prime", "a", "b", "c", "d", "e", "f")
-    hand = Hand(seats)
-    what = hand.submit()
-    ballots = yes("prime"), yes("a"), yes("b")
-    hand.vote(*ballots)
-    assert hand.died("c") == [do.AnnounceRoll("c", False, "killed")]
-    effects = hand.died("d")
-    assert [type(effect) for effect in effects] == [do.AnnounceRoll, do.AnnounceDecision]
-    decision = hand.closed()
-    assert decision.early
-    assert decision.outcome == "approved"
-    assert dict(decision.missing) == {
-        "c": "inactive: killed",
-        "d": "inactive: killed",
-        "e": "had not voted yet; its ballot was not needed",
-        "f": "had not voted yet; its ballot was not needed",
-    }
-    assert decision.summary == what.summary
-
-
-def test_a_cast_ballot_counts_though_its_seat_has_fallen_silent_since() -> None:
-    hand = Hand()
-    what = hand.submit()
-    first, second = yes("prime"), yes("lite")
-    hand.vote(first)
-    hand.died("prime")
-    assert hand.vote(second) == [
-        do.AnnounceBallot(second, late=False),
-        do.AnnounceDecision(
-            hand.decision(
-                what,
-                "approved",
-                "a majority of yes",
-                first,
-                second,
-                early=True,
-                missing=(("codemind", "had not voted yet; its ballot was not needed"),),
-            )
-        ),
-    ]
-
-
-def test_a_seat_that_voted_and_died_still_enlarges_the_half_to_be_exceeded() -> None:
-    """Active or having voted: four seats, one voted no and died; two yes of four are not more than half."""
-    hand = Hand(("prime", "a", "b", "c"))
-    hand.submit()
-    hand.vote(no("c"))
-    hand.died("c")
-    hand.vote(yes("prime"))
-    assert hand.vote(yes("a")) == [do.AnnounceBallot(yes("a"), late=False)]
-    hand.vote(yes("b"))
-    assert hand.closed().outcome == "approved"
 
 
 def test_a_seat_that_was_inactive_is_not_asked_until_it_is_back() -> None:
@@ -320,25 +179,6 @@ def test_an_observer_that_is_back_is_shown_what_others_may_still_speak_of() -> N
     assert do.LetObserve("prime", "p2") not in hand.do(ev.SeatBeat("prime", 1, 0))
 
 
-def test_a_seat_that_is_back_is_waited_for_again() -> None:
-    hand = Hand(("prime", "a", "b", "c"))
-    hand.submit(wait_for="all")
-    hand.died("c")
-    hand.vote(yes("prime"), yes("a"))
-    hand.do(ev.SeatBeat("c", 1, 0))
-    assert hand.vote(yes("b")) == [do.AnnounceBallot(yes("b"), late=False)]
-    hand.vote(no("c"))
-    assert hand.closed().tally == hand.decision(proposal(), "approved", "", *hand.closed().ballots).tally
-    assert not hand.closed().degraded
-
-
-def test_an_ordinary_beat_delivers_nothing_again() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.move_to(30.0)
-    assert hand.beat("lite") == []
-
-
 def _waiting_for_prime(hand: Hand) -> None:
     hand.submit(risk_level="high")
     hand.vote(yes("prime"), yes("lite"), yes("codemind"))
@@ -360,21 +200,6 @@ def test_prime_back_from_death_is_asked_for_its_ruling_again_within_the_same_tim
     assert hand.open().deadline_s == deadline_s == 60.0
     hand.do(ev.RulingGiven(ruling("confirm")))
     assert hand.closed().outcome == "approved"
-
-
-def test_no_other_seat_that_is_back_is_asked_for_a_ruling() -> None:
-    hand = Hand()
-    _waiting_for_prime(hand)
-    hand.died("lite")
-    assert hand.do(ev.SeatBeat("lite", 1, 0)) == [do.AnnounceRoll("lite", True, "its heartbeat is back")]
-
-
-def test_silence_of_prime_during_its_ruling_decides_nothing() -> None:
-    hand = Hand()
-    _waiting_for_prime(hand)
-    assert hand.died("prime") == [do.AnnounceRoll("prime", False, "killed")]
-    assert hand.died("lite") == [do.AnnounceRoll("lite", False, "killed")]
-    assert hand.open().stage == "ruling"
 
 
 def test_what_time_brings_comes_in_the_order_in_which_it_fell_due() -> None:

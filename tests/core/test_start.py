@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from council_in_hand import DAY_S, THREE, Hand, abstain, answer, ballot, no, ruling, yes
 from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.state import Moment, Rules, Seat, new_council
-from council.core.step import next_due, step
-from tests.core.invariants import check
+from council.core.state import Seat
+from council.core.step import next_due
+from tests.core.council_in_hand import DAY_S, THREE, Hand, abstain, answer, ballot, no, ruling, yes
 
 BACK = "the coordinator started anew"
 
@@ -83,15 +82,6 @@ def test_a_seat_that_was_inactive_is_active_again_which_is_announced() -> None:
     assert hand.state.seats["lite"] == Seat("lite", True, 0.0, boot=2, beat=-1, why=BACK, handed_on=1)
 
 
-def test_the_death_of_a_run_before_the_start_is_old() -> None:
-    hand = begun()
-    start(hand, 2)
-    assert hand.do(ev.SeatDied("lite", 0, "killed")) == [
-        do.NoteIgnored("lite", "the death of an earlier run")
-    ]
-    assert hand.do(ev.SeatDied("lite", 1, "killed")) == [do.AnnounceRoll("lite", False, "killed")]
-
-
 # Redelivery
 
 
@@ -112,19 +102,6 @@ def test_what_is_open_is_handed_over_again_to_whoever_has_not_answered() -> None
     assert hand.closed("p1").outcome == "approved"
 
 
-def test_a_seat_that_was_away_when_it_was_proposed_is_asked_from_the_start_on() -> None:
-    hand = begun()
-    hand.died("codemind")
-    hand.submit(wait_for="all")
-    hand.refused(ev.BallotCast(yes("codemind")), "not_asked")
-    start(hand, 2)
-    assert hand.open().asked == frozenset(THREE)
-    hand.vote(yes("prime"), yes("lite"))
-    open_of(hand, "p1")
-    hand.vote(no("codemind"))
-    assert not hand.closed().degraded
-
-
 def test_a_ruling_is_requested_again_within_the_same_time() -> None:
     hand = begun()
     hand.submit(risk_level="high")
@@ -142,18 +119,6 @@ def test_a_ruling_is_requested_again_within_the_same_time() -> None:
     assert hand.closed().outcome == "approved"
 
 
-def test_a_deadline_counts_uptime_alone() -> None:
-    hand = begun()
-    hand.submit(time_budget_s=60.0)
-    hand.move_to(59.0)
-    down(hand, DAY_S / 2)
-    start(hand, 2)
-    hand.move_to(60.0)
-    assert hand.drain() == []
-    hand.move_to(60.001)
-    assert [type(effect) for effect in hand.drain()] == [do.AnnounceEscalation]
-
-
 # Humans
 
 
@@ -164,14 +129,6 @@ def waiting_for_a_human() -> Hand:
     hand.drain()
     assert hand.open().stage == "human"
     return hand
-
-
-def test_an_escalation_outlives_its_coordinator() -> None:
-    hand = waiting_for_a_human()
-    down(hand, DAY_S / 2)
-    assert start(hand, 2) == [do.AnnounceStart(2, 1)]
-    hand.do(ev.HumanAnswered(answer(True)))
-    assert hand.closed().outcome == "approved"
 
 
 def test_an_escalation_that_expired_while_all_was_down_is_deferred_after_the_start() -> None:
@@ -192,11 +149,6 @@ def test_an_epoch_that_does_not_rise_is_refused(epoch: int) -> None:
     hand = begun()
     start(hand, 2)
     hand.refused(ev.CoordinatorStarted("c", epoch, hand.rules), "fenced")
-
-
-def test_epochs_may_be_skipped() -> None:
-    hand = begun()
-    assert start(hand, 7) == [do.AnnounceStart(7, 0)]
 
 
 def test_new_rules_hold_from_the_start_on() -> None:
@@ -289,30 +241,3 @@ def test_what_prime_or_a_human_was_asked_stands_on_the_rules_that_the_vote_ended
 
 
 # Replay
-
-
-def test_a_council_with_starts_in_its_journal_replays_to_the_same_state() -> None:
-    hand = begun()
-    hand.submit(proposal_id="p1", wait_for="all")
-    hand.vote(yes("prime", "p1"))
-    hand.died("lite")
-    hand.move_to(30.0)
-    down(hand, 500.0)
-    start(hand, 2, escalation_ttl_s=100.0)
-    hand.submit(proposal_id="p2", time_budget_s=5.0)
-    hand.move_to(40.0)
-    hand.drain()
-    down(hand, 1_000.0)
-    start(hand, 4)
-    hand.drain()
-    hand.vote(yes("lite", "p1"))
-    assert {proposal_id: hand.closed(proposal_id).outcome for proposal_id in hand.state.closed} == {
-        "p2": "deferred"
-    }
-    state = new_council(Rules(("nobody",), "nobody"), Moment(0.0, 0.0, 0))  # a start says what the rules are
-    for event, now, effects in hand.journal:
-        state, again = step(state, event, now)
-        check(state)
-        assert again == effects
-    assert state == hand.state
-    assert list(state.open) == ["p1"]

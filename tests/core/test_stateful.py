@@ -1,7 +1,7 @@
-"""Random histories of councils of 1 to 15 seats, held against the rules read a second time.
+"""Random histories of councils of 1 to 15 seats, held against an independent reading of the rules.
 
 Events come in any order, twice, too late and illegally; time stands still, runs, stops exactly at a
-deadline, and the wall clock jumps. Every step is checked; every standing is compared with rules_by_hand.
+deadline, and the wall clock jumps. Every step is checked, and compared with the simulator's oracle.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections import Counter
 from typing import Any, get_args
 
-from council_in_hand import DAY_S, Hand, answer, ballot, proposal, report, ruling, unreadable
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from rules_by_hand import ByHand, View
 
 from council.core import effects as do
 from council.core import events as ev
@@ -28,6 +25,7 @@ from council.core.state import (
     CouncilState,
     IdentityChange,
     KeptIdentity,
+    Moment,
     Outcome,
     Overrun,
     Spend,
@@ -37,66 +35,101 @@ from council.core.state import (
 )
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
+from tests.core.council_in_hand import DAY_S, Hand, answer, ballot, proposal, report, ruling, unreadable
 from tests.core.invariants import check
 from tests.examples import tried
+from tests.sim import compare
+from tests.sim.oracle import Oracle
+from tests.sim.truth import Said
 
 BUDGETS_S = (5.0, 60.0, 200.0)
-TIGHT = Budget(proposal=Caps(tokens=800), seat=Caps(tokens=1_500), council=Caps(tokens=4_000, microusd=500))
-STAGES = {"vote": "deliberating", "prime": "ruling", "human": "human"}
+CAPS = {"proposal": 800, "seat": 1_500, "council": 4_000}
+TIGHT = Budget(**{scope: Caps(tokens) for scope, tokens in CAPS.items()})
+# What the council may make of a message, by the oracle's word for it.
+ANSWERS = {
+    "taken": {"taken"},
+    "retry": {"taken"},
+    "noted": {"refused", "ignored"},
+    "ignored": {"ignored"},
+    "refused": {"refused"},
+    "free": {"taken", "ignored", "refused"},
+}
 
 
 class Watched(Hand):
-    """A hand that compares every proposal with the independent reading after each accepted event."""
+    """A hand that holds every step against the simulator's oracle, an independent reading of the rules."""
 
     def __init__(self, seats: tuple[str, ...], **rules: Any) -> None:
         super().__init__(seats, **rules)
-        self.by_hand = ByHand(self.rules, self.t)
-        self.decisions: Counter[str] = Counter()
-        self.alarms: Counter[str] = Counter()
+        given = self.rules
+        self.oracle = Oracle(
+            seats=seats,
+            prime=given.prime,
+            observer=given.observer,
+            quorum=given.quorum,
+            sole_seat=given.sole_seat,
+            ttl_s=given.escalation_ttl_s,
+            open_max=given.open_max,
+            escalations_max=given.escalations_max,
+            lateness_s=0.0,
+            caps=CAPS if given.budget == TIGHT else dict.fromkeys(CAPS),
+        )
+        self.epoch = 0
+        self.decided: set[str] = set()
         self.sent: list[ev.Event] = []
         self.launched = self.moment()
         self._step(ev.CoordinatorStarted("council", 1, self.rules))
 
     def _step(self, event: ev.Event) -> list[do.Effect]:
-        now = self.moment()
-        effects = super()._step(event)
-        self.by_hand.feed(event, now)
-        if isinstance(event, ev.CallReserved) and event.call.task != "observe":
-            call = event.call
-            for effect in effects:
-                if isinstance(effect, do.AnnounceDenial):
-                    self.by_hand.cases[call.proposal_id].unpaid.add(call.seat)
-                if isinstance(effect, do.GrantCall) and not effect.again:
-                    self.by_hand.cases[call.proposal_id].unpaid.discard(call.seat)
-        for effect in effects:
-            if isinstance(effect, do.AnnounceDecision):
-                proposal_id = effect.decision.proposal_id
-                self.decisions[proposal_id] += 1
-                assert self.decisions[proposal_id] == 1, f"{proposal_id} was decided twice"
-                assert effect.decision == self.closed(proposal_id)
-                assert effect.decision.position == now.position
-            if isinstance(effect, do.RaiseAlert) and effect.kind == "late_ballot":
-                self.alarms[effect.proposal_id] += 1
-        self._compare()
+        now, oracle = self.moment(), self.oracle
+        clock = now.uptime_s, now.wall_s
+        if not isinstance(event, DUE):
+            oracle.not_overslept(now.uptime_s)
+        said = said_of(event)
+        expected = oracle.heard(said, *clock) if said is not None else "free"
+        try:
+            effects = super()._step(event)
+        except (Refused, TooManyOpen):
+            assert "refused" in ANSWERS[expected], f"{event} was refused, expected {expected}"
+            raise
+        assert answer_of(effects) in ANSWERS[expected], f"{event} came to {effects}, expected {expected}"
+        match event:
+            case ev.CoordinatorStarted():
+                assert event.epoch > self.epoch, "an older coordinator took over"
+                self.epoch = event.epoch
+                oracle.started(*clock)
+            case ev.SeatDied():
+                oracle.died(event.seat, event.boot, *clock)
+            case ev.DeadlinePassed() | ev.SeatFellSilent() | ev.EscalationExpired():
+                oracle.pass_time(*clock, most=1)
+        self._compare(said, effects, now)
         return effects
 
-    def _compare(self) -> None:
-        assert self.state.active() == self.by_hand.active()
-        assert self.state.open.keys() | self.state.closed.keys() == self.by_hand.cases.keys()
-        for proposal_id, case in self.by_hand.cases.items():
-            assert view_of(self.state, proposal_id) == case.view, proposal_id
-            gone = self.state.closed.get(proposal_id)
-            assert (gone is None and not case.steps) or (
-                gone is not None and [each[0] for each in gone.reports] == list(case.steps)
-            ), proposal_id
-            assert self.alarms[proposal_id] == len(case.alarms), proposal_id
-            open_ = self.state.open.get(proposal_id)
-            if open_ is not None:
-                assert open_.stage == STAGES[case.phase], proposal_id
-                assert open_.deadline_s == case.until, proposal_id
-                assert open_.asked == case.given, proposal_id
-                assert open_.lost.keys() == case.gone, proposal_id
-                assert open_.asked_again == case.again, proposal_id
+    def _compare(self, said: Said | None, effects: list[do.Effect], now: Moment) -> None:
+        oracle, state = self.oracle, self.state
+        compare.state(oracle, state, now.uptime_s, all_of_it=True)
+        handed = {(e.seat, e.proposal_id) for e in effects if isinstance(e, do.DeliverProposal)}
+        assert handed >= oracle.to_hand, "a seat was not handed what is open"
+        asked = {e.proposal_id for e in effects if isinstance(e, do.RequestRuling)}
+        assert asked >= oracle.to_ask, "Prime was not asked to rule"
+        halted = {(e.seat, e.proposal_id, e.round) for e in effects if isinstance(e, do.InterruptSeat)}
+        assert halted == oracle.to_halt
+        for demands in (oracle.to_hand, oracle.to_ask, oracle.to_halt):
+            demands.clear()
+        alarm = any(isinstance(e, do.RaiseAlert) and e.kind == "late_ballot" for e in effects)
+        grave = False
+        if said is not None and said.kind == "vote":
+            case = oracle.cases.get(said.pid)
+            late = case is not None and case.late.get(said.sender) is said
+            grave = late and (said.grave or said.facts["gate"])
+        assert alarm == grave, f"an alarm on a late ballot: {alarm}, expected {grave}"
+        for effect in effects:
+            if isinstance(effect, do.AnnounceDecision):
+                decision = effect.decision
+                assert decision.proposal_id not in self.decided, "it was decided twice"
+                self.decided.add(decision.proposal_id)
+                assert decision == self.closed(decision.proposal_id)
+                assert decision.position == now.position
 
     def send(self, event: ev.Event) -> None:
         """Feeds an event that may be illegal; an illegal one must leave everything as it was."""
@@ -107,6 +140,65 @@ class Watched(Hand):
             self._step(event)
             return
         assert self.state == before, f"{event} was refused and changed the state"
+
+
+# What time brings, and the start that may find it undone
+DUE = (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired, ev.CoordinatorStarted)
+
+
+def answer_of(effects: list[do.Effect]) -> str:
+    """What the council made of a message that it did not refuse."""
+    return "ignored" if any(isinstance(e, do.NoteIgnored) for e in effects) else "taken"
+
+
+def said_of(event: ev.Event) -> Said | None:  # noqa: C901 - one case for each kind of event
+    """The message that brings an event, as the oracle is told of it; None if no message does."""
+
+    def said(kind: str, sender: str, pid: str, sealed: str = "", **facts: Any) -> Said:
+        return Said(kind, sender, pid, sealed.encode(), "", facts)
+
+    match event:
+        case ev.ProposalSubmitted(w):
+            facts = {"budget": w.time_budget_s, "wait_for": w.wait_for, "supersedes": w.supersedes}
+            return said(
+                "proposal",
+                w.proposer,
+                w.proposal_id,
+                w.digest,
+                confidence=w.confidence,
+                risk=w.risk_level,
+                **facts,
+            )
+        case ev.BallotCast(b):
+            facts = {"vote": b.vote, "confidence": b.confidence, "risk": b.risk_level, "gate": b.asks_human}
+            return said("vote", b.seat, b.proposal_id, b.digest, msg_id=b.msg_id, **facts)
+        case ev.BallotUnreadable():
+            return said("unreadable", event.seat, event.proposal_id, event.digest)
+        case ev.WorkFailed():
+            return said("fault", event.seat, event.proposal_id, task=event.task)
+        case ev.StreamObserved(pid, observer, stream, interrupt):
+            facts = {"stream": stream, "interrupt": interrupt, "round": event.round, "whole": event.whole}
+            return said("observation", observer, pid, event.msg_id, **facts)
+        case ev.EscalationRaised():
+            return said("escalation", event.seat, event.proposal_id, event.msg_id)
+        case ev.RulingGiven(r):
+            facts = {"word": r.ruling, "confidence": r.confidence, "msg_id": r.msg_id}
+            return said("ruling", r.seat, r.proposal_id, r.digest, **facts)
+        case ev.HumanAnswered(a):
+            return said("answer", a.human, a.proposal_id, a.digest, approve=a.approve, msg_id=a.msg_id)
+        case ev.ProposalCancelled():
+            return said("cancel", event.sender, event.proposal_id)
+        case ev.ActionReported(r):
+            return said("report", r.sender, r.proposal_id, r.digest, stage=r.stage, ok=r.ok)
+        case ev.SeatBeat():
+            return said("beat", event.seat, "", run=event.boot, number=event.beat)
+        case ev.CallReserved(c):
+            facts = {"msg_id": c.call_id, "tokens": c.worst.tokens, "task": c.task}
+            return said("reservation", c.seat, c.proposal_id, **facts)
+        case ev.CallSettled():
+            tokens = None if event.used is None else event.used.tokens
+            return said("settlement", event.seat, event.proposal_id, call=event.call_id, tokens=tokens)
+    return None
 
 
 def snapshot(state: CouncilState) -> CouncilState:
@@ -121,39 +213,6 @@ def snapshot(state: CouncilState) -> CouncilState:
         calls=dict(state.calls),
         paid=dict(state.paid),
     )
-
-
-def view_of(state: CouncilState, proposal_id: str) -> View:
-    closed, open_ = state.closed.get(proposal_id), state.open.get(proposal_id)
-    decision = closed.decision if closed is not None else None
-    if open_ is not None:
-        decision = open_.standing
-        late = tuple(b.seat for b in open_.late)
-        escalated = bool(open_.escalated_for)
-        for_human = open_.escalation.reason if open_.escalation is not None else None
-        if decision is None:
-            return View(late=late, escalated=escalated)
-    else:
-        assert decision is not None
-        late, escalated = tuple(b.seat for b in decision.late), bool(decision.escalated_for)
-        for_human = None
-    view = View(
-        standing=decision.standing,
-        outcome=decision.outcome,
-        early=decision.early,
-        degraded=decision.degraded,
-        missing=frozenset(name for name, _ in decision.missing),
-        tie_broken=decision.tie_break is not None,
-        escalated=escalated,
-        for_human=for_human,
-        yes=decision.tally.yes,
-        no=decision.tally.no,
-        abstain=decision.tally.abstain,
-        late=late,
-    )
-    assert bool(decision) is (decision.outcome == "approved")
-    assert decision.final is (decision.standing == "decided")
-    return view
 
 
 # What can be done to a council, and how long it waits before
@@ -228,7 +287,15 @@ def event_for(  # noqa: C901 - one case for each kind of event
         case "vote":
             vote = ("yes", "no", "abstain", "yes", "no", "yes", "no")[variant % 7]
             asks = variant == 6 and seat_no % 3 == 0
-            cast = ballot(seat, vote, pid, confidence=confidence, risk_level=risk, asks_human=asks)
+            cast = ballot(
+                seat,
+                vote,
+                pid,
+                confidence=confidence,
+                risk_level=risk,
+                asks_human=asks,
+                msg_id=f"v{len(hand.sent)}",
+            )
             return ev.BallotCast(replace(cast, seat="mallory") if (seat_no, variant) == (14, 11) else cast)
         case "ruling":
             word = ("confirm", "confirm", "reject", "human")[variant % 4]

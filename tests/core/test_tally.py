@@ -3,32 +3,19 @@
 import math
 
 import pytest
-from council_in_hand import abstain, no, yes
-from hypothesis import given
-from hypothesis import strategies as st
 
-from council.core import tally
-from council.core.state import CONFIDENCE_FLOOR, INTERRUPTS_MAX, SEATS_MAX, Rules, Tally, TieBreak, unsure
+from council.core.conclusion import carried, count, dissent, majority
+from council.core.state import CONFIDENCE_FLOOR, INTERRUPTS_MAX, SEATS_MAX, Rules, Tally, unsure
 from tests.cases import each
+from tests.core.council_in_hand import abstain, no, yes
 
 
 def test_an_abstention_is_counted_as_presence_and_not_as_a_side() -> None:
-    counted = tally.count([yes("a"), abstain("b"), no("c"), abstain("d")])
+    counted = count([yes("a"), abstain("b"), no("c"), abstain("d")])
     assert counted == Tally(yes=1, no=1, abstain=2)
     assert counted.cast == 4
-    assert tally.majority(counted) is None
+    assert majority(counted) is None
     assert str(counted) == "1 yes, 1 no, 2 abstained"
-
-
-def test_nothing_counted_is_a_tie() -> None:
-    assert tally.count([]) == Tally(0, 0, 0)
-    assert tally.majority(Tally()) is None
-
-
-@given(st.integers(0, 15), st.integers(0, 15), st.integers(0, 15))
-def test_majority_is_more_on_one_side_among_the_ballots_cast(ayes: int, noes: int, abstained: int) -> None:
-    expected = "yes" if ayes > noes else "no" if noes > ayes else None
-    assert tally.majority(Tally(ayes, noes, abstained)) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,36 +35,7 @@ def test_majority_is_more_on_one_side_among_the_ballots_cast(ayes: int, noes: in
 def test_a_side_carries_when_it_exceeds_half_of_the_reach(
     ayes: int, noes: int, reach: int, expected: bool
 ) -> None:
-    assert tally.carried(Tally(ayes, noes, 0), reach) is expected
-
-
-@given(st.integers(0, 15), st.integers(0, 15), st.integers(0, 15))
-def test_no_further_ballot_turns_what_is_carried(ayes: int, noes: int, outstanding: int) -> None:
-    """If it is carried, the majority is the same however the outstanding seats vote, and when."""
-    votes = Tally(ayes, noes, 0)
-    if not tally.carried(votes, ayes + noes + outstanding):
-        return
-    winner = tally.majority(votes)
-    assert winner is not None
-    for against in range(outstanding + 1):
-        more = Tally(ayes + (against if winner == "no" else 0), noes + (against if winner == "yes" else 0))
-        assert tally.majority(more) == winner
-
-
-@pytest.mark.parametrize("vote", ["yes", "no"])
-def test_primes_own_ballot_breaks_a_tie_and_is_named(vote: str) -> None:
-    own = yes("prime") if vote == "yes" else no("prime")
-    assert tally.break_tie([no("lite"), own], "prime") == TieBreak("prime", own.msg_id, own.vote)
-
-
-def test_prime_breaks_no_tie_when_it_abstained_or_did_not_vote() -> None:
-    assert tally.break_tie([yes("lite"), no("codemind"), abstain("prime")], "prime") is None
-    assert tally.break_tie([yes("lite"), no("codemind")], "prime") is None
-    assert tally.break_tie([], "prime") is None
-
-
-def test_who_prime_is_comes_from_the_rules_and_not_from_a_name_or_the_order() -> None:
-    assert tally.break_tie([yes("prime"), no("other")], "other") == TieBreak("other", "vote-other-p1", "no")
+    assert carried(Tally(ayes, noes, 0), reach) is expected
 
 
 def test_dissent_is_the_losing_side_in_words() -> None:
@@ -87,16 +45,16 @@ def test_dissent_is_the_losing_side_in_words() -> None:
         no("x", reason="slow"),
         abstain("y"),
     ]
-    assert tally.dissent(ballots, "approved") == "lite (no, 0.50): it leaks; x (no, 0.90): slow"
-    assert tally.dissent(ballots, "rejected") == "prime (yes, 0.90): prime says yes"
+    assert dissent(ballots, "approved") == "lite (no, 0.50): it leaks; x (no, 0.90): slow"
+    assert dissent(ballots, "rejected") == "prime (yes, 0.90): prime says yes"
 
 
 @pytest.mark.parametrize("outcome", ["deferred", "cancelled", None])
 def test_without_a_winner_both_sides_are_told_and_one_side_alone_is_no_dissent(outcome: str | None) -> None:
-    assert tally.dissent([yes("a"), no("b"), abstain("c")], outcome) == (
+    assert dissent([yes("a"), no("b"), abstain("c")], outcome) == (
         "a (yes, 0.90): a says yes; b (no, 0.90): b says no"
     )
-    assert tally.dissent([yes("a"), yes("b"), abstain("c")], outcome) == ""
+    assert dissent([yes("a"), yes("b"), abstain("c")], outcome) == ""
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,11 @@ import math
 from typing import Any
 
 import pytest
-from council_in_hand import Hand, abstain, ballot, interrupt, no, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Absent, Ballot, Submission, TieBreak
-
-BY_DEADLINE = "had not voted by the deadline"
+from tests.core.council_in_hand import Hand, abstain, ballot, interrupt, no, yes
 
 
 @pytest.mark.parametrize(("own", "outcome"), [("yes", "approved"), ("no", "rejected")])
@@ -36,22 +34,6 @@ def test_primes_own_ballot_breaks_a_tie_in_an_act_of_its_own(own: str, outcome: 
     assert len(hand.closed().ballots) == 2  # the act is no second ballot
 
 
-def test_a_tie_on_which_prime_abstained_goes_to_a_human() -> None:
-    hand = Hand()
-    what = hand.submit()
-    ballots = yes("lite"), no("codemind"), abstain("prime")
-    hand.vote(*ballots[:2])
-    assert hand.vote(ballots[2]) == [
-        do.AnnounceBallot(ballots[2], late=False),
-        hand.escalation(
-            what,
-            "tie",
-            *ballots,
-            dissent="lite (yes, 0.90): lite says yes; codemind (no, 0.90): codemind says no",
-        ),
-    ]
-
-
 def test_all_abstained_is_a_tie_for_a_human() -> None:
     hand = Hand()
     what = hand.submit()
@@ -64,21 +46,6 @@ def test_all_abstained_is_a_tie_for_a_human() -> None:
 
 
 SPLIT = "lite (yes, 0.90): lite says yes; codemind (no, 0.90): codemind says no"
-
-
-def test_a_tie_on_which_prime_has_not_voted_by_the_deadline_goes_to_a_human() -> None:
-    hand = Hand()
-    what = hand.submit()
-    ballots = yes("lite"), no("codemind")
-    hand.vote(*ballots)
-    assert hand.wait(60.0) == []
-    effects = hand.wait(1.0)
-    hand.t = math.nextafter(60.0, math.inf)
-    assert effects == [
-        hand.escalation(
-            what, "tie", *ballots, degraded=True, missing=(("prime", BY_DEADLINE),), dissent=SPLIT
-        )
-    ]
 
 
 def _tied_without_prime(hand: Hand, **fields: Any) -> tuple[Submission, tuple[Ballot, Ballot]]:
@@ -129,62 +96,6 @@ def test_prime_back_before_the_deadline_breaks_the_tie_that_waited_for_it(own: s
     ]
 
 
-def test_prime_back_only_to_abstain_or_to_fail_ends_the_wait() -> None:
-    hand = Hand()
-    what, ballots = _tied_without_prime(hand)
-    hand.do(ev.SeatBeat("prime", 1, 0))
-    given_up = hand.do(ev.WorkFailed("p1", "prime", "ballot", "its mind raised"))
-    missing = (("prime", "its mind raised"),)
-    assert given_up == [
-        do.AnnounceLoss("p1", "prime", "ballot", "its mind raised"),
-        hand.escalation(what, "tie", *ballots, degraded=True, missing=missing, dissent=SPLIT),
-    ]
-    hand = Hand()
-    what, ballots = _tied_without_prime(hand)
-    hand.do(ev.SeatBeat("prime", 1, 0))
-    last = hand.vote(abstain("prime"))
-    assert last == [
-        do.AnnounceBallot(abstain("prime"), late=False),
-        hand.escalation(what, "tie", *ballots, abstain("prime"), dissent=SPLIT),
-    ]
-
-
-def test_a_tie_does_not_wait_for_a_prime_whose_ballot_was_lost_before_it_died() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.do(ev.WorkFailed("p1", "prime", "ballot", "its mind raised"))
-    hand.died("prime")
-    hand.vote(yes("lite"), no("codemind"))
-    assert hand.open().escalation.reason == "tie"  # type: ignore[union-attr]
-
-
-def test_prime_that_falls_silent_leaves_a_tie_that_still_waits() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.vote(yes("lite"), no("codemind"))
-    assert hand.died("prime") == [do.AnnounceRoll("prime", False, "killed")]
-    hand.do(ev.SeatBeat("prime", 1, 0))
-    hand.vote(no("prime"))
-    assert hand.closed().outcome == "rejected"
-
-
-def test_a_tie_of_a_prime_that_voted_and_died_is_broken_by_its_ballot_at_once() -> None:
-    hand = Hand(("prime", "lite"))
-    hand.submit()
-    hand.vote(no("prime"))
-    hand.died("prime")
-    hand.vote(yes("lite"))
-    assert hand.closed().tie_break == TieBreak("prime", "vote-prime-p1", "no")
-
-
-def test_a_user_s_approval_is_asked_for_at_once_though_the_vote_is_tied_without_prime() -> None:
-    hand = Hand()
-    hand.died("prime")
-    hand.submit()
-    hand.vote(yes("lite", asks_human=True), no("codemind"))
-    assert hand.open().escalation.reason == "user_approval"  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("how", ["escalation", "interrupts"])
 def test_a_tie_that_waits_for_prime_and_is_escalated_goes_to_its_ruling_at_once(how: str) -> None:
     """1.8: every active seat has voted. Were nothing concluded here, a ruling would wait for the deadline."""
@@ -205,16 +116,3 @@ def test_a_tie_that_waits_for_prime_and_is_escalated_goes_to_its_ruling_at_once(
         do.RequestRuling("prime", "p1", ballots, (why,)),
     ]
     assert hand.open().absent == Absent((("prime", "inactive: killed"),), degraded=True)
-
-
-def test_a_tie_with_primes_ballot_lost_goes_to_a_human() -> None:
-    hand = Hand()
-    what = hand.submit()
-    ballots = yes("lite"), no("codemind")
-    hand.vote(*ballots)
-    assert hand.do(ev.WorkFailed("p1", "prime", "ballot", "its mind raised")) == [
-        do.AnnounceLoss("p1", "prime", "ballot", "its mind raised"),
-        hand.escalation(
-            what, "tie", *ballots, degraded=True, missing=(("prime", "its mind raised"),), dissent=SPLIT
-        ),
-    ]

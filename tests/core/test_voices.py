@@ -1,11 +1,11 @@
 """What seats say: late, second, unreadable and lost ballots, and who may speak: rules 1.2, 1.3, 1.7."""
 
 import pytest
-from council_in_hand import Hand, abstain, no, unreadable, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Ballot
+from tests.core.council_in_hand import Hand, abstain, no, unreadable, yes
 
 # Late ballots (1.7)
 
@@ -66,15 +66,6 @@ def test_a_late_ballot_again_is_ignored_and_a_second_one_refused() -> None:
     hand.refused(ev.BallotCast(no("prime")), "second_ballot")
 
 
-def test_a_late_ballot_of_a_seat_that_was_never_asked_is_refused() -> None:
-    hand = Hand()
-    hand.died("codemind")
-    hand.submit()
-    hand.vote(yes("prime"), yes("lite"))
-    hand.do(ev.SeatBeat("codemind", 1, 0))
-    hand.refused(ev.BallotCast(yes("codemind")), "not_asked")
-
-
 def test_a_ballot_while_a_human_is_asked_is_late_and_shown_with_the_standing() -> None:
     hand = Hand()
     what = hand.submit()
@@ -106,16 +97,6 @@ def test_the_same_bytes_again_are_ignored_and_other_bytes_refused() -> None:
     assert "its first ballot (yes) stands" in str(error)
     hand.refused(ev.BallotCast(yes("prime", reason="said better")), "second_ballot")
     assert hand.open().ballots == (first,)
-
-
-def test_the_same_seat_twice_is_no_quorum() -> None:
-    hand = Hand()
-    hand.submit()
-    first = yes("prime")
-    hand.vote(first, first, first)
-    hand.move_to(61.0)
-    hand.drain()
-    assert hand.open().escalation.reason == "quorum_lost"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -202,32 +183,6 @@ def test_the_same_unreadable_bytes_again_are_no_second_try() -> None:
     assert dict(hand.open().asked_again) == {"prime": unreadable("prime").digest}
 
 
-def test_unreadable_three_times_is_lost_once() -> None:
-    hand = Hand()
-    hand.submit()
-    for n in (1, 2):
-        hand.do(unreadable("prime", f"prose {n}"))
-    why = "its ballot could not be read twice: prose 2"
-    done = [do.NoteIgnored("prime", "a failure on a proposal that it is done with")]
-    assert hand.do(unreadable("prime", "prose 2")) == done
-    assert hand.do(unreadable("prime", "prose 3")) == done
-    assert dict(hand.open().lost) == {"prime": why}
-
-
-def test_each_seat_is_asked_once_more_on_each_proposal() -> None:
-    hand = Hand()
-    hand.submit(proposal_id="p1")
-    hand.submit(proposal_id="p2")
-    for seat, pid in (("prime", "p1"), ("lite", "p1"), ("prime", "p2")):
-        event = unreadable(seat, "prose", pid, digest="the same")
-        assert hand.do(event) == [
-            do.AnnounceLoss(pid, seat, "ballot", "prose", retrying=True),
-            do.DeliverProposal(seat, pid, again="prose"),
-        ]
-    assert dict(hand.open("p1").asked_again) == {"prime": "the same", "lite": "the same"}
-    assert dict(hand.open("p2").asked_again) == {"prime": "the same"}
-
-
 def test_unreadable_once_the_vote_has_ended_is_ignored() -> None:
     """Neither asked again nor lost: what is asked of a human stands as it was when voting ended."""
     hand = Hand()
@@ -272,20 +227,6 @@ def test_work_that_failed_costs_the_ballot_and_is_not_waited_for() -> None:
     ]
 
 
-def test_every_ballot_lost_waits_for_the_deadline_and_goes_to_a_human() -> None:
-    hand = Hand()
-    what = hand.submit()
-    for name in hand.rules.seats:
-        assert hand.do(ev.WorkFailed("p1", name, "ballot", "down")) == [
-            do.AnnounceLoss("p1", name, "ballot", "down")
-        ]
-    assert hand.wait(60.0) == []
-    hand.move_to(60.5)
-    effects = hand.drain()
-    missing = tuple((name, "down") for name in hand.rules.seats)
-    assert effects == [hand.escalation(what, "quorum_lost", degraded=True, missing=missing)]
-
-
 def test_a_failure_after_the_ballot_or_twice_is_ignored() -> None:
     hand = Hand()
     hand.submit()
@@ -297,16 +238,6 @@ def test_a_failure_after_the_ballot_or_twice_is_ignored() -> None:
         do.NoteIgnored("lite", "a failure on a proposal that it is done with")
     ]
     assert dict(hand.open().lost) == {"lite": "nonsense"}
-
-
-def test_a_failure_on_what_is_decided_is_ignored() -> None:
-    hand = Hand()
-    _decided_early(hand)
-    before = hand.closed()
-    assert hand.do(ev.WorkFailed("p1", "codemind", "ballot", "hung")) == [
-        do.NoteIgnored("codemind", "a failure on a proposal that is decided")
-    ]
-    assert hand.closed() == before
 
 
 @pytest.mark.parametrize("task", ["ballot", "ruling"])
@@ -327,17 +258,6 @@ def test_failures_of_strangers_and_on_unknown_proposals_are_refused() -> None:
     hand.refused(ev.WorkFailed("p1", "mallory", "ballot", "x"), "not_a_seat")
     hand.refused(ev.WorkFailed("p9", "prime", "ballot", "x"), "unknown_proposal")
     hand.refused(ev.WorkFailed("p1", "prime", "ruling", "x"), "no_ruling_asked")
-
-
-def test_a_ballot_that_comes_after_its_failure_still_counts() -> None:
-    """A mind that was given up (it hung) answered after all, before the end: its ballot is in time."""
-    hand = Hand()
-    hand.submit(wait_for="all")
-    hand.do(ev.WorkFailed("p1", "lite", "ballot", "hung"))
-    assert hand.vote(no("lite")) == [do.AnnounceBallot(no("lite"), late=False)]
-    assert hand.open().lost == {}
-    hand.vote(yes("prime"), no("codemind"))
-    assert (hand.closed().outcome, hand.closed().degraded, hand.closed().missing) == ("rejected", False, ())
 
 
 # Content is data (1.14)

@@ -59,6 +59,9 @@ class PlainPrompts:
     def __init__(self, *, room_to_ask_again: bool = True) -> None:
         self._room = room_to_ask_again
 
+    def set_budget(self, budget: Any) -> None:
+        pass
+
     async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
         by = "" if plan is None else f"\nYour plan: {plan}"
         return self._prompt(
@@ -93,17 +96,10 @@ class PlainPrompts:
         return replace(prompt, schema={}, nonce=NONCE) if marked else prompt
 
 
-class Pauses(list[float]):
-    """Waits not at all, and writes down how long it should have been."""
-
-    async def __call__(self, seconds: float) -> None:
-        self.append(seconds)
-
-
-def mind_on(stub: Stub, purse: Account | None = None, *, pause: Any = None, **settings: Any) -> ModelMind:
+def mind_on(stub: Stub, purse: Account | None = None, **settings: Any) -> ModelMind:
     """A mind whose model, ``small``, is on the stub."""
     given: dict[str, Any] = {"model": "small", "base_url": stub.base_url, "max_output_tokens": 500} | settings
     how = {"stages": given.pop("stages")} if "stages" in given else {}
-    mind = ModelMind(Endpoint(**given), PlainPrompts(), **how, pause=Pauses() if pause is None else pause)
+    mind = ModelMind(Endpoint(**given), PlainPrompts(), **how)
     mind.set_budget(purse or Account())
     return mind

@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.agents.llm import calls
 from council.agents.llm.compress import Compressor
 from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case
 from council.agents.model import ModelMind
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.prompt import Message, Prompt
-from council.agents.prompting.shorten import Request
 from council.agents.prompting.tokens import TokenCounter
 from council.config.load import build_mind
 from council.config.settings import CouncilConfig, SeatConfig
 from council.protocol.errors import CallDenied, MindError, ModelError
-from tests.models.minds import CASE, Account, Pauses
+from tests.models.minds import CASE, Account
 from tests.models.stub import Call, Entry, Stub, ballot, hangs, plan, refuse, ruling, says, used
 from tests.patience import HANG_S
 
@@ -31,29 +29,28 @@ READ = used(1_500, 20)  # as a server tells it that read all of a prompt
 TORN = "one_sentence_without_end " * 400  # no sentence of it can be left out
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
-
-
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, key in KEYS.items():
         monkeypatch.setenv(name, key)
 
 
-def request(output_tokens_max: int = 100, **more: Any) -> Request:
-    return Request("00" * 8, (Message("user", "Write it shorter: …"),), 50, output_tokens_max, **more)
+def request(output_tokens_max: int = 100, sent: int = 0) -> Prompt:
+    shown = (Message("user", "Write it shorter: …"),)
+    return Prompt("compress", "00" * 8, shown, {}, 50, sent=sent, output_tokens_max=output_tokens_max)
 
 
-def asked(stub: Stub, purse: Account, wanted: Request | None = None, **more: Any) -> str:
+def soon() -> float:
+    return asyncio.get_running_loop().time() + HANG_S
+
+
+def asked(stub: Stub, purse: Account, wanted: Prompt | None = None, **more: Any) -> str:
     """What a model on the stub made of a text."""
 
     async def ask() -> str:
-        compressor = Compressor(Endpoint(model="small", base_url=stub.base_url, **more), Pauses())
+        compressor = Compressor(Endpoint(model="small", base_url=stub.base_url, **more))
         compressor.set_budget(purse)
-        within_s = asyncio.get_running_loop().time() + HANG_S
-        return await compressor(wanted or request(until_s=within_s))
+        return await compressor(wanted or request(), soon())
 
     return asyncio.run(ask())
 
@@ -116,10 +113,9 @@ def test_what_a_server_does_not_understand_it_is_asked_once_with() -> None:
     with Stub({"small": [refused, says("Short."), says("Shorter.")]}) as stub:
 
         async def twice() -> list[str]:
-            compressor = Compressor(Endpoint(model="small", base_url=stub.base_url), Pauses())
+            compressor = Compressor(Endpoint(model="small", base_url=stub.base_url))
             compressor.set_budget(Account())
-            within_s = asyncio.get_running_loop().time() + HANG_S
-            return [await compressor(request(most, until_s=within_s)) for most in (100, 40)]
+            return [await compressor(request(most), soon()) for most in (100, 40)]
 
         assert asyncio.run(twice()) == ["Short.", "Shorter."]
         bodies = [call.body for call in stub.requests]
@@ -131,7 +127,7 @@ def test_it_is_given_up_in_time_and_settled() -> None:
     async def ask(stub: Stub, purse: Account) -> None:
         compressor = Compressor(Endpoint(model="small", base_url=stub.base_url))
         compressor.set_budget(purse)
-        await compressor(request(until_s=asyncio.get_running_loop().time() + 0.2))
+        await compressor(request(), asyncio.get_running_loop().time() + 0.2)
 
     purse = Account()
     with Stub({"small": [hangs("Short")]}) as stub, pytest.raises(ModelError, match="did not answer in time"):
@@ -150,8 +146,8 @@ def test_it_asks_nothing_without_a_purse_and_travels_without_one() -> None:
         compressor.set_budget(Account())
         twin = pickle.loads(pickle.dumps(compressor))
         assert twin.endpoint == compressor.endpoint
-        with pytest.raises(MindError, match="no purse"):
-            asyncio.run(twin(request()))
+        with pytest.raises(MindError, match="no budget"):
+            asyncio.run(twin(request(), 2.0**40))
         assert stub.requests == []
 
 
@@ -167,9 +163,9 @@ def test_behind_a_plan_a_prompt_is_made_in_the_time_that_is_left() -> None:
     times: list[float] = []
 
     class Timed(PromptBuilder):
-        async def assemble(self, task: Any, case: Case, *more: Any, **how: Any) -> Prompt:
+        async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
             times.append(case.time_left_s)
-            return await super().assemble(task, case, *more, **how)
+            return await super().ballot(case, plan)
 
     async def late(call: Call) -> None:
         await asyncio.sleep(0.3)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.agents.llm import calls
 from council.core.state import Tally
 from tests.models.stub import Entry, Stub, ballot, for_each, hangs, plan, refuse, ruling, says
 from tests.patience import HANG_S
@@ -20,12 +19,6 @@ from tests.patience import HANG_S
 SEATS = ("prime", "lite", "codemind")
 # A proposal whose ballots are all lost is open until its deadline (rules 1.7).
 SOON_S = 2.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _the_sdk_is_loaded() -> None:
-    """Once in a process it takes a second or two, of which a proposal of one second would have to pay."""
-    calls._prepared("http://127.0.0.1/v1")
 
 
 @contextmanager

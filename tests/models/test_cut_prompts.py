@@ -8,30 +8,22 @@ from typing import Any
 
 import pytest
 
-from council.agents.llm import calls
 from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case, Opinion
 from council.agents.model import ModelMind
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter
 from council.protocol.errors import ModelError
-from tests.models.minds import CASE, Account, Pauses
+from tests.models.minds import CASE, Account
 from tests.models.stub import Entry, Stub, ballot, says, used
 
 GPT = TokenCounter("gpt-4o", "o200k_base")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
-
-
 def reviewed(entry: Entry, purse: Account, *, count: Any = GPT, case: Case = CASE) -> Opinion:
     with Stub({"small": [entry]}) as stub:
         builder = PromptBuilder("lite", count=count, mtu=8_192)
-        mind = ModelMind(
-            Endpoint(model="small", base_url=stub.base_url), builder, stages="one", pause=Pauses()
-        )
+        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), builder, stages="one")
         mind.set_budget(purse)
         return asyncio.run(mind.review(replace(case, body="word " * 2_000)))
 

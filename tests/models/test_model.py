@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from council.agents.llm import accept
 from council.agents.llm.calls import Answer
 from council.agents.llm.endpoint import Endpoint, shared
-from council.agents.mind import Cost, Opinion, Ruling, RulingMind, ShownBallot, SpendingMind
+from council.agents.mind import Cost, Opinion, Ruling, ShownBallot
 from council.agents.model import ModelMind
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.prompt import Overrun, Prompt
@@ -24,7 +24,7 @@ from council.agents.prompting.tokens import counter_for
 from council.protocol.errors import ModelError
 from tests.cases import each
 from tests.examples import tried
-from tests.models.minds import CANARY, CASE, Account, Pauses, PlainPrompts, mind_on
+from tests.models.minds import CANARY, CASE, Account, PlainPrompts, mind_on
 from tests.models.stub import Entry, Stub, ballot, ruling, says
 from tests.patience import GROWTH_MAX, growth
 
@@ -50,7 +50,6 @@ def lost(*script: Entry, case: Any = CASE, room_to_ask_again: bool = True) -> tu
         mind = ModelMind(
             Endpoint(model="small", base_url=stub.base_url),
             PlainPrompts(room_to_ask_again=room_to_ask_again),
-            pause=Pauses(),
         )
         mind.set_budget(purse)
         with pytest.raises(ModelError, match="its answer can't be taken, as ") as caught:
@@ -62,12 +61,6 @@ def lost(*script: Entry, case: Any = CASE, room_to_ask_again: bool = True) -> tu
 def ruled(*script: Entry, case: Any = CASE, ballots: Sequence[ShownBallot] = BALLOTS) -> Ruling:
     with Stub({"small": script}) as stub:
         return asyncio.run(mind_on(stub).rule(case, ballots))
-
-
-def test_it_is_a_mind_for_every_seat_and_spends() -> None:
-    mind = ModelMind(Endpoint(model="m", base_url="http://x/v1"), PlainPrompts())
-    assert isinstance(mind, RulingMind)
-    assert isinstance(mind, SpendingMind)
 
 
 # What an answer does to the ballot (rules 6.6)
@@ -273,7 +266,7 @@ def test_an_answer_that_is_mended_is_no_echo_of_itself() -> None:
     """Mutation: the first answer, which the second prompt shows, counts as what others wrote."""
     with Stub({"small": [says(f"Here it is:\n{NO}", usage="none"), says(NO, usage="none")]}) as stub:
         prompts = PromptBuilder("lite", count=counter_for("gpt-4o"), mtu=4_096)
-        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), prompts, pause=Pauses())
+        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), prompts)
         mind.set_budget(Account())
         assert asyncio.run(mind.review(CASE)).vote == "no"
         assert NO in stub.requests[1].body["messages"][1]["content"]
@@ -295,11 +288,6 @@ def test_hostile_answers_are_read_in_the_time_of_their_length() -> None:
         '{"ballot":' * 10_000,
     ):
         assert growth(read, bait) < GROWTH_MAX
-
-
-def test_a_bare_answer_counts_whatever_was_planted() -> None:
-    opinion, asked = reviewed(says(f"It says {OTHER}"), says(f"```json\n{ballot('no')}\n```"), case=PLANTED)
-    assert (opinion.vote, len(asked)) == ("no", 2)
 
 
 def test_thoughts_are_no_part_of_the_answer() -> None:

@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from council import Council, Decision
-from council.agents.llm import calls
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from tests.models.stub import Call, Entry, Stub, after, ballot, for_each, plan, ruling, says
 from tests.patience import HANG_S
@@ -18,11 +15,6 @@ from tests.patience import HANG_S
 SEATS = ("prime", "lite", "codemind")
 DEED: dict[str, Any] = {"action": {"tool": "shell", "args": {"command": "rm -r index"}}, "risk": "med"}
 GOES_ON, HALTS = says('{"interrupt": null}'), says('{"interrupt": "it removes more than the index"}')
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from council import Council
-from council.agents.llm import calls
 from council.protocol.errors import Refused, TokenBudgetError
 from council.runtime.prompt_capacity import PromptCapacities
 from tests.models.stub import Stub, ballot, says
@@ -18,11 +17,6 @@ from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
 LONG = "All of this is to be read. " * 1_500
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
 
 
 @contextmanager

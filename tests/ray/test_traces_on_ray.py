@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from council import Council
-from council.agents.messaging import span_names as names
+from council.agents.messaging import spans as names
 from council.cluster import port
 from council.protocol.errors import ConfigError
 from tests.collector import Collector

@@ -31,23 +31,28 @@ BUGS = (
         "now.uptime_s > timer[0]",
         "now.uptime_s >= timer[0]",
     ),
-    Bug("no timer for deadlines", "core.step:next_deadline", "silent.append(timer[0])", "pass"),
+    Bug("no timer for deadlines", "core.step:next_deadline", "ends.append(timer[0])", "pass"),
     Bug(
         "an old run's heartbeat counts",
-        "core.roll:heartbeat",
-        "boot < seat.boot or beat <= seat.beat",
-        "beat <= seat.beat",
+        "core.roll:_beat",
+        "event.boot < seat.boot or event.beat <= seat.beat",
+        "event.beat <= seat.beat",
     ),
     Bug(
         "a replayed heartbeat counts",
-        "core.roll:heartbeat",
-        "boot < seat.boot or beat <= seat.beat",
-        "boot < seat.boot",
+        "core.roll:_beat",
+        "event.boot < seat.boot or event.beat <= seat.beat",
+        "event.boot < seat.boot",
     ),
-    Bug("a death begins no new run", "core.roll:bury", "boot=seat.boot + 1", "boot=seat.boot"),
-    Bug("a tie goes by list order", "core.tally:break_tie", "ballot.seat == prime and ", ""),
-    Bug("an abstention is a yes", "core.tally:count", 'ballot.vote == "yes"', 'ballot.vote != "no"'),
-    Bug("half is a majority", "core.tally:carried", "> reach", ">= reach"),
+    Bug("a death begins no new run", "core.roll:_died", "boot=seat.boot + 1", "boot=seat.boot"),
+    Bug("a tie goes by list order", "core.conclusion:break_tie", "ballot.seat == prime and ", ""),
+    Bug(
+        "an abstention is a yes",
+        "core.conclusion:count",
+        'votes.count("yes")',
+        'len(votes) - votes.count("no")',
+    ),
+    Bug("half is a majority", "core.conclusion:carried", "> reach", ">= reach"),
     Bug(
         "a late ballot counts",
         "core.ballots:ballot",
@@ -129,7 +134,7 @@ BUGS = (
     Bug("anybody cancels", "core.proposals:cancelled", "event.sender != proposal.what.proposer", "False"),
     Bug(
         "who is back is handed nothing",
-        "core.step:_announce_open",
+        "core.roll:_announce_open",
         'if proposal.stage != "deliberating":',
         "if True:",
     ),
@@ -185,7 +190,7 @@ BUGS = (
     ),
     Bug(
         "Prime is not asked again when back",
-        "core.step:_announce_open",
+        "core.roll:_announce_open",
         "name == state.rules.prime",
         "False",
     ),
@@ -266,7 +271,7 @@ BUGS = (
     Bug(
         "the dead go on paying", "core.budget:abandoned", "seat in (None, granted.call.seat)", "seat is None"
     ),
-    Bug("a restart forgets calls", "core.step:_started", "*budget.abandoned(state, now)", "*[]"),
+    Bug("a restart forgets calls", "core.roll:_started", "*budget.abandoned(state, now)", "*[]"),
     Bug(
         "unknown usage is free",
         "core.budget:_settle",
@@ -277,30 +282,30 @@ BUGS = (
     Bug(
         "a decision does not tell what came later",
         "core.budget:_settle",
-        "replace(gone.decision, spent=accounts)",
+        "replace(decided.decision, spent=accounts)",
         "gone.decision",
     ),
     Bug("a settled call is open", "core.budget:_settle", "del state.calls[call.call_id]", "pass"),
     Bug(
         "an action that fails was never approved",
-        "core.outcomes:reported",
+        "core.proposals:reported",
         "replace(closed, reports=kept)",
         'replace(closed, reports=kept, decision=replace(closed.decision, outcome="rejected"))',
     ),
-    Bug("a step is told of twice", "core.outcomes:reported", "if stage == report.stage:", "if False:"),
+    Bug("a step is told of twice", "core.proposals:reported", "if stage == report.stage:", "if False:"),
     Bug(
         "what never ran is verified",
-        "core.outcomes:reported",
-        'report.stage != "act" and "act" not in told',
+        "core.proposals:reported",
+        'report.stage != "act" and "act" not in reported_before',
         "False",
     ),
-    Bug("anybody tells of it", "core.outcomes:_approved", "proposer != report.sender", "False"),
-    Bug("what was rejected may run", "core.outcomes:_approved", "not closed.decision:", "False:"),
+    Bug("anybody tells of it", "core.proposals:_approved", "proposer != report.sender", "False"),
+    Bug("what was rejected may run", "core.proposals:_approved", "not closed.decision:", "False:"),
 )
 
 # What carries the bytes; looked for in the real shell (test_shell.py).
 SHELL_BUGS = (
-    Bug("a seat does not say again", "agents.seat.host:SeatHost._begin", "self.say(said)", "pass"),
+    Bug("a seat does not say again", "agents.seat.host:SeatHost._begin", "self.say(each)", "pass"),
     Bug(
         "a client does not send again",
         "runtime.session:Session._send_again",

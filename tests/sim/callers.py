@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.sim import compare, people
-from tests.sim.plan import Motion, Plan, pick
+from tests.sim.plan import Motion, pick
 from tests.sim.truth import Said
 
 
 class Callers:
     """The part of the world that calls the council from outside."""
-
-    plan: Plan
-    pens: dict[str, people.Pen]
-    seats: dict[str, people.Seat]
-    oracle: Any
-    t: float
-    wall_s: Any
-    at: Callable[..., None]
-    after: Callable[..., None]
-    u: Callable[..., float]
-    fires: Callable[..., bool]
-    tell: Callable[..., None]
-    to_council: Callable[..., None]
-    _arrive: Callable[..., None]
-    _nudged: Callable[[float, str], float]
-    asked_humans: set[str]
-    acted_on: set[str]
 
     # Clients and humans
 

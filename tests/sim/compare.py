@@ -69,6 +69,12 @@ def _open(case: Case, theirs: Any) -> None:
     if case.phase == "human":
         expiry = theirs.escalation.expires_wall_s
         hold("1.9", expiry == case.expires_wall_s, f"{pid} expires at {expiry}, not {case.expires_wall_s}")
+        why, standing = theirs.escalation.reason, theirs.standing
+        hold("1.9", why == case.for_human, f"{pid} is with a human for {why}, expected {case.for_human}")
+        hold(
+            "1.9", (standing.standing, standing.final) == ("escalated", False), f"{pid} stands as {standing}"
+        )
+        _absent(case, standing)
 
 
 def _ballots(pid: str, case: Case, counted: Any, late: Any) -> None:
@@ -88,8 +94,7 @@ def decision(oracle: Oracle, case: Case, theirs: Any) -> None:
         "1.4-1.9", theirs.outcome == case.outcome, f"{pid} is {theirs.outcome}, the rules say {case.outcome}"
     )
     _ballots(pid, case, theirs.ballots, theirs.late)
-    found = {name for name, _ in theirs.missing}
-    hold("1.13", found == case.missing, f"{pid} names as missing {found}, expected {case.missing}")
+    _absent(case, theirs)
     ruling = theirs.ruling.msg_id if theirs.ruling else None
     hold(
         "1.8", ruling == (case.ruling.msg_id if case.ruling else None), f"{pid} stands on the ruling {ruling}"
@@ -101,9 +106,15 @@ def decision(oracle: Oracle, case: Case, theirs: Any) -> None:
     if theirs.outcome == "cancelled":
         return
     hold("1.5", theirs.early == case.early, f"{pid} early: {theirs.early}")
-    hold("1.7", theirs.degraded == case.degraded, f"{pid} degraded: {theirs.degraded}")
     hold("1.6", (theirs.tie_break is not None) == case.tie_break, f"{pid} tie-break: {theirs.tie_break}")
-    hold("1.9", (theirs.escalation_id is not None) == case.was_human, f"{pid}: {theirs.escalation_id}")
+    hold("1.9", bool(theirs.escalation_id) == bool(case.for_human), f"{pid}: {theirs.escalation_id}")
+
+
+def _absent(case: Case, theirs: Any) -> None:
+    """Who is missing, and whether that degrades the decision."""
+    pid, found = case.said.pid, {name for name, _ in theirs.missing}
+    hold("1.13", found == case.missing, f"{pid} names as missing {found}, expected {case.missing}")
+    hold("1.7", theirs.degraded == case.degraded, f"{pid} degraded: {theirs.degraded}")
 
 
 def _acted_on(case: Case, theirs: Any) -> None:

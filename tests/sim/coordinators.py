@@ -7,7 +7,6 @@ Knows nothing of rules: what a coordinator does is the real driver's, when it wr
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from council.core.effects import (
     RequestRuling,
 )
 from council.core.events import CoordinatorStarted
-from council.core.state import Rules
 from council.core.step import next_deadline
 from council.journal.packets import Packer, packet_id, unpacked
 from council.protocol.errors import EpochFenced, NameTaken
@@ -30,9 +28,8 @@ from council.runtime.commit import Commit
 from council.runtime.driver import Driver
 from council.runtime.messages import reference
 from tests.core.invariants import check
-from tests.sim import compare, people
+from tests.sim import compare
 from tests.sim.life import Life, Writing, name_of
-from tests.sim.memory import Memory
 from tests.sim.mortality import Mortality
 from tests.sim.telling import Telling
 from tests.sim.truth import Said, Violation
@@ -54,31 +51,6 @@ WAITED_FOR = (
 
 class Coordinators(Telling, Mortality):
     """The part of the world that runs the council itself."""
-
-    rules: Rules
-    council_id: str
-    keys: dict[str, bytes]
-    seats: dict[str, people.Seat]
-    unanswered: dict[tuple[str, str], Said]
-    story: Any
-    t: float
-    wall_s: Any
-    at: Callable[..., None]
-    happens: Callable[[str], bool]
-    to_council: Callable[..., None]
-    _hand_out: Callable[..., None]
-    _ask_humans: Callable[..., None]
-    _act_on: Callable[[str], None]
-    _is_cut: Callable[[str], bool]
-    _rise: Callable[[str], None]
-    _new_id: Callable[[], str]
-    _own_checks: bool
-    _down_until: dict[str, float]
-    _died_in: dict[str, int]
-
-    memory: Memory
-    _starts: int
-    _labels: Counter[str]
 
     @property
     def oracle(self) -> Any:

@@ -6,12 +6,12 @@ from tests.sim.bugs import Bug
 
 # What dies and comes back: the coordinator, its journal and snapshots.
 DURABLE_BUGS = (
-    Bug("a restart begins no new run", "core.roll:anew", '"boot": seat.boot + 1', '"boot": seat.boot'),
+    Bug("a restart begins no new run", "core.roll:_at_start", "boot=seat.boot + 1", "boot=seat.boot"),
     Bug(
         "time while down is silence",
-        "core.roll:anew",
-        '"last_beat_s": now.uptime_s',
-        '"last_beat_s": seat.last_beat_s',
+        "core.roll:_at_start",
+        "last_beat_s=now.uptime_s",
+        "last_beat_s=seat.last_beat_s",
     ),
     # Only a write that lingers shows these: else each record is on its way to the disk in the turn that makes it.
     Bug(
@@ -102,17 +102,17 @@ DURABLE_BUGS = (
     ),
     Bug(
         "who was inactive stays so",
-        "core.roll:anew",
-        "replace(seat, active=True",
-        "replace(seat, active=seat.active",
+        "core.roll:_at_start",
+        "active=True",
+        "active=seat.active",
     ),
     Bug(
         "a restart hands nothing over again",
-        "core.step:_started",
+        "core.roll:_started",
         "effects += _announce_open(state, state.open[proposal_id], name)",
         "pass",
     ),
-    Bug("a restart is not told", "core.step:_started", "AnnounceStart(event.epoch", "AnnounceStart(0"),
+    Bug("a restart is not told", "core.roll:_started", "AnnounceStart(event.epoch", "AnnounceStart(0"),
     Bug(
         "a coordinator begins without looking at the clock",
         "runtime.driver:Driver.begin",
@@ -393,21 +393,21 @@ DURABLE_BUGS = (
     ),
     Bug(
         "an older coordinator may begin",
-        "core.step:_started",
+        "core.roll:_started",
         "event.epoch <= state.epoch",
         "False",
         "tests/core/test_start.py::test_an_epoch_that_does_not_rise_is_refused",
     ),
     Bug(
         "new rules are not taken",
-        "core.step:_started",
+        "core.roll:_started",
         "first or rules != state.rules",
         "first",
         "tests/core/test_start.py::test_new_rules_hold_from_the_start_on",
     ),
     Bug(
         "a start decides nothing",
-        "core.step:_started",
+        "core.roll:_started",
         "effects += store(state, proposal, conclusion.conclude(state, proposal, now))",
         "pass",
         "tests/core/test_start.py::test_a_lower_quorum_decides_at_once_what_waited_for_a_ballot",

@@ -62,7 +62,7 @@ class Ledger:
 
     def settles(self, said: Said) -> str:
         call = said.facts["call"]
-        if call not in self.open:
+        if self.open.get(call, ())[:2] != (said.pid, said.sender):
             return "noted"
         self._end(call, said.facts["tokens"])
         return "taken"

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from council.core.events import BallotCast, ProposalSubmitted
-from tests.sim.disk import Disk
 from tests.sim.life import Killed, Life, Writing
-from tests.sim.plan import Plan, pick
+from tests.sim.plan import pick
 
 
 class Mortality:
     """The part of the world that ends coordinators."""
-
-    plan: Plan
-    disk: Disk
-    life: Life | None  # the one that counts
-    others: list[Life]  # those that were replaced and do not know it yet
-    oracle: Any
-    jumped_s: float
-    after: Callable[..., None]
-    u: Callable[..., float]
-    fires: Callable[..., bool]
-    tell: Callable[..., None]
-    _start: Callable[..., None]
-    _sync: Callable[..., None]
-    _synced: Callable[..., None]
-    _mislead: Callable[..., None]
-    _wake: Callable[..., None]
 
     def _may_die(self, life: Life, how: str, label: str) -> None:
         if life is self.life and self.fires(how, label):

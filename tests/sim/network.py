@@ -4,41 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from council.agents.messaging import seat_messages
 from council.protocol import signing
 from council.runtime.messages import reference
 from tests.sim import compare, people
-from tests.sim.plan import Plan, history_of, pick
+from tests.sim.plan import history_of, pick
 from tests.sim.truth import Said
 
 
 class Network:
     """The part of the world that carries envelopes."""
-
-    plan: Plan
-    seats: dict[str, people.Seat]
-    oracle: Any
-    life: Any
-    shadow: Any
-    dropped: frozenset[str]
-    t: float
-    at: Callable[..., None]
-    u: Callable[..., float]
-    fires: Callable[..., bool]
-    happens: Callable[[str], bool]
-    tell: Callable[..., None]
-    _arrive: Callable[..., None]
-    _usurp: Callable[..., None]
-    _sent: Counter[bytes]
-    _read: dict[bytes, seat_messages.Letter]
-    _muted: dict[str, float]
-    spoken: dict[tuple[str, str], set[str]]  # what was said aloud, by speaker and proposal
-    # What clients and humans have sent and not been answered: they send it again to a new coordinator.
-    unanswered: dict[tuple[str, str], Said]
 
     def to_council(self, said: Said, *, link: str, session: str | None = None, again: str = "") -> None:
         """Carries an envelope to the coordinator, as well as the seed's network can."""

@@ -46,7 +46,7 @@ class Case:
     acts: set[bytes] = field(default_factory=set)
     ruling: Said | None = None
     answer: Said | None = None
-    was_human: bool = False
+    for_human: str = ""  # why it went to a human, if it did
     expires_wall_s: float = math.inf
     outcome: str = ""
     early: bool = False
@@ -144,7 +144,7 @@ class Oracle:
             else:
                 case = self.live[name]
                 if case.phase == "prime":
-                    self._to_human(case, t, wall_s, "no ruling")
+                    self._to_human(case, t, wall_s, "no_ruling")
                 elif case.phase == "human":
                     self._over(case, "deferred")
                 else:
@@ -274,10 +274,12 @@ class Oracle:
         case = self.live.get(said.pid)
         if case is None:  # it can't know yet that all is decided, and does no wrong
             return "ignored" if said.pid in self.cases else "noted"
+        if said.facts["task"] == "observation":  # no ballot depends on it
+            return "free" if said.sender in case.given else "refused"
         if said.facts["task"] == "ruling":
             if case.phase != "prime" or said.sender != self.prime:
                 return "noted"
-            self._to_human(case, t, wall_s, "no ruling")
+            self._to_human(case, t, wall_s, "no_ruling")
             return "taken"
         done = said.sender in case.cast or said.sender in case.gone
         if case.phase != "vote" or done or said.sender not in case.given:
@@ -292,7 +294,7 @@ class Oracle:
         stream, number = said.facts["stream"], said.facts.get("round", 0)
         if case is None or said.sealed in case.acts or said.sender != self.observer:
             return "noted"
-        if not {said.sender, stream} <= case.given:
+        if not {said.sender, stream} <= case.given or stream == said.sender:
             return "noted"
         case.acts.add(said.sealed)
         awaited = case.phase == "vote" and stream not in case.cast and stream not in case.gone
@@ -366,8 +368,10 @@ class Oracle:
             return "noted"
         case.ruling = said
         self.reached.add(f"ruling {said.facts['word']}")
-        if not said.facts["confidence"] >= 0.3 or said.facts["word"] == "human":
-            self._to_human(case, t, wall_s, "Prime asks")
+        if not said.facts["confidence"] >= 0.3:
+            self._to_human(case, t, wall_s, "ruling_unsure")
+        elif said.facts["word"] == "human":
+            self._to_human(case, t, wall_s, "prime_asks")
         elif said.facts["word"] == "reject":
             self._over(case, "rejected")
         else:
@@ -430,11 +434,11 @@ class Oracle:
                 self.reached.add("sole seat")
                 self._by_sides(case, t, wall_s, expired=expired)
             elif self._unpaid(case):
-                self._to_human(case, t, wall_s, "budget")
+                self._to_human(case, t, wall_s, "budget_unmet")
             elif expired:
-                self._to_human(case, t, wall_s, "quorum lost")
+                self._to_human(case, t, wall_s, "quorum_lost")
         elif asks_human:
-            self._to_human(case, t, wall_s, "gate")
+            self._to_human(case, t, wall_s, "user_approval")
         elif case.grave:
             self._to_prime(case, t)
         else:
@@ -485,7 +489,7 @@ class Oracle:
     def _to_human(self, case: Case, t: float, wall_s: float, why: str) -> None:
         self.reached.add(f"to a human: {why}")
         self._end_voting(case, expired=True)
-        case.phase, case.was_human = "human", True
+        case.phase, case.for_human = "human", why
         # Wall time may end it sooner; a jump back never later.
         case.until_s, case.expires_wall_s = t + self.ttl_s, wall_s + self.ttl_s
         self.dirty.add(case.said.pid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from council.core.effects import (
@@ -15,31 +14,15 @@ from council.core.effects import (
 from council.core.proposals import how_it_stands
 from council.core.state import Decision
 from council.protocol.errors import StoreFull
-from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Told
 from tests.sim import compare
-from tests.sim.disk import Disk
 from tests.sim.life import Life, Writing
-from tests.sim.plan import Plan, pick
-from tests.sim.truth import Said, Violation
+from tests.sim.plan import pick
+from tests.sim.truth import Violation
 
 
 class Telling:
     """The part of the world that hears what coordinators say."""
-
-    plan: Plan
-    disk: Disk
-    oracle: Any
-    t: float
-    unanswered: dict[tuple[str, str], Said]
-    shadow: Driver  # what a replay of the journal on disk comes to
-    feed_told: dict[int, Any]
-    acknowledged: list[Said]  # answers and cancellations that their senders were told were taken
-    fires: Callable[..., bool]
-    tell: Callable[..., None]
-    _ask_humans: Callable[..., None]
-    _take_back: Callable[..., None]
-    _act_on: Callable[[str], None]
 
     def _poll(self, life: Life) -> None:
         """Somebody asks, at the worst moment, how a proposal stands."""

@@ -39,7 +39,7 @@ def test_the_seeds_reach_what_the_rules_speak_of(
     ends |= {
         f"told: {stage} {how}" for stage in ("act", "verify", "revert") for how in ("went well", "failed")
     }
-    whys = ("quorum lost", "budget", "no ruling", "Prime asks", "gate", "tie")
+    whys = ("quorum_lost", "budget_unmet", "no_ruling", "prime_asks", "user_approval", "tie")
     ends |= {f"to a human: {why}" for why in whys}
     rare = {what: reached[what] for what in ends if reached[what] < 3}
     assert not rare

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
+from council.agents.messaging.seat_messages import Letter
 from council.core.state import Budget, Caps, Rules
 from council.runtime.messages import Told
 from tests.core.invariants import check
@@ -20,12 +21,12 @@ from tests.sim import plan as plans
 from tests.sim.callers import Callers
 from tests.sim.coordinators import Coordinators
 from tests.sim.disk import Disk
-from tests.sim.life import Killed
+from tests.sim.life import Killed, Life
 from tests.sim.memory import Memory
 from tests.sim.network import Network
 from tests.sim.oracle import Oracle
 from tests.sim.plan import Plan, name_of, unit
-from tests.sim.truth import Violation
+from tests.sim.truth import Said, Violation
 
 WALL_0 = 1_700_000_000.0
 # No history is longer; what is not over by then never ends.
@@ -69,21 +70,24 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         self.lateness_s = 3.0 if "late_timer" in plan.rates else 0.0
         self.memory = Memory(self._oracle)
         self.disk = Disk()
-        self.life = None
-        self.others = []
-        self.shadow = self._driver(0.0)
-        self.feed_told, self.acknowledged = {}, []
-        self.unanswered = {}
+        self.life: Life | None = None  # the coordinator that counts
+        self.others: list[Life] = []  # those that were replaced and do not know it yet
+        self.shadow = self._driver(0.0)  # what a replay of the journal on disk comes to
+        self.feed_told: dict[int, Any] = {}
+        self.acknowledged: list[Said] = []  # answers and cancellations that were acknowledged
+        # What clients and humans have sent without an answer: they send it again to a new coordinator.
+        self.unanswered: dict[tuple[str, str], Said] = {}
         self.asked_humans: set[str] = set()
         self.acted_on: set[str] = set()
         self._heap: list[tuple[float, int, Any, tuple[Any, ...]]] = []
         self._order = 0
-        self._labels = Counter()
-        self._muted, self.spoken = {}, {}
-        self._down_until = {}
-        self._died_in = {}
-        self._sent = Counter()
-        self._read = {}
+        self._labels = Counter[str]()
+        self._muted: dict[str, float] = {}
+        self.spoken: dict[tuple[str, str], set[str]] = {}  # what was said aloud, by speaker and proposal
+        self._down_until: dict[str, float] = {}
+        self._died_in: dict[str, int] = {}
+        self._sent = Counter[bytes]()
+        self._read: dict[bytes, Letter] = {}
         self._lives = Counter(plan.seats)
         self.seats = {name: people.Seat(self, name, self.keys[name], 1) for name in plan.seats}
         self._schedule()

@@ -20,7 +20,7 @@ from council.agents.mind import Case, ShownBallot, Turn
 from council.agents.prompting.assembly import SEAM_TOKENS
 from council.agents.prompting.builder import ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX, PromptBuilder, case_text
 from council.agents.prompting.prompt import Halt, Prompt
-from council.agents.prompting.shorten import Request, Step
+from council.agents.prompting.shorten import Step
 from council.agents.prompting.tokens import counter_for
 from council.agents.seat.plan_stream import HALTS_MAX as HALTS_MAX
 from council.agents.seat.plan_stream import OBSERVATIONS_MAX
@@ -164,9 +164,9 @@ class _Calls:
         assert isinstance(step.ask, Compressor)
         endpoint = step.ask.endpoint
 
-        async def ask(request: Request) -> str:
-            written = min(request.output_tokens_max, endpoint.max_output_tokens)
-            self._asked.append((step.how, endpoint, request.tokens, written))
+        async def ask(prompt: Prompt, until_s: float) -> str:
+            written = prompt.written_max(endpoint.max_output_tokens)
+            self._asked.append((step.how, endpoint, prompt.tokens, written))
             raise OperatorError("no model is asked")
 
         return replace(step, ask=ask)

@@ -58,7 +58,7 @@ class _NoBudget:
 
     used: Cost | None = None
 
-    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **details: Any) -> str:
+    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **facts: Any) -> str:
         return "doctor"
 
     def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
@@ -110,14 +110,14 @@ async def _try(endpoint: Endpoint) -> Tried:
     """One attempt, repeated only if the server does not know the form of answer that it asks for."""
     limit_s = min(CALL_S, endpoint.timeout_s)
     most = min(OUTPUT_TOKENS, endpoint.max_output_tokens)
-    calls = calls_for(replace(endpoint, max_output_tokens=most, timeout_s=limit_s))
+    calls = calls_for(replace(endpoint, max_output_tokens=most, timeout_s=limit_s), attempts_max=1)
     prompt = Prompt("ballot", "doctor", (Message("user", _PROMPT),), SCHEMAS["ballot"], len(_PROMPT))
     budget, troubles = _NoBudget(), list[str]()
     began = time.monotonic()
     try:
         async with asyncio.timeout(limit_s + 5):  # the SDK is loaded first
-            no_retry_s = asyncio.get_running_loop().time()
-            await calls.answer(prompt, budget, no_retry_s, troubles)
+            until_s = asyncio.get_running_loop().time() + limit_s
+            await calls.answer(prompt, budget, until_s, troubles)
         trouble = ""
     except ModelError as error:
         trouble = (troubles or [error.message])[-1]
