@@ -67,7 +67,7 @@ def test_a_file_that_lies_around_does_not_say_that_no_token_will_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "council.toml").write_text("ray_insecure = true")
-    with pytest.raises(UsageFault, match="say --insecure"):
+    with pytest.raises(UsageFault, match="give --insecure"):
         reach.Where().refuse_insecure_found()
     reach.Where(config=tmp_path / "council.toml").refuse_insecure_found()
     reach.Where(insecure=True).refuse_insecure_found()
