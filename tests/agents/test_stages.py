@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from council.agents.llm import accept, stages
 from council.agents.llm.accept import Unusable, checked
-from council.agents.llm.calls import Answer
+from council.agents.llm.calls import ModelAnswer
 from council.agents.llm.stages import StepPublisher, stages_for
 from council.agents.mind import Case, Observation, Stream, Turn
 from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
@@ -204,7 +204,7 @@ def test_nonces_are_fresh_for_each_call_and_stand_in_nothing_that_is_shown() -> 
     assert len({first.nonce, again.nonce, other.nonce}) == 3
     for prompt in (again, other):
         with pytest.raises(Unusable, match="behind its mark"):
-            checked(CASE, prompt, Answer(leaked, "stop"), stages.observation)
+            checked(CASE, prompt, ModelAnswer(leaked, "stop"), stages.observation)
     assert first.nonce is not None
     forced = builder(new_nonce=beginning(first.nonce, "ab" * 8))
     assert wait(forced.observe(CASE, Stream("prime", "plan", leaked, False), marked=True)).nonce == "ab" * 8
@@ -281,7 +281,7 @@ def taken(prompt: Prompt, text: str) -> Any:
         "verify": stages.verification,
         "ballot": accept.opinion,
     }
-    return checked(CASE, prompt, Answer(text, "stop"), takings[prompt.task])
+    return checked(CASE, prompt, ModelAnswer(text, "stop"), takings[prompt.task])
 
 
 @pytest.mark.parametrize("stage", ["plan", "halted", "observe", "verify"])
