@@ -128,13 +128,14 @@ def test_the_charter_is_in_the_prompts_and_its_hash_in_their_packets(tmp_path: P
     config = loaded(tmp_path, with_charter(tmp_path, CHARTER, SEAT))
     seat = next(seat for seat in config.seats if seat.name == "lite")
     mind: Any = build_mind(seat, config)
-    prompt = asyncio.run(mind.prompter.ballot(Case("0" * 16, "ada", "Delete it")))
+    case = Case("0" * 16, "ada", "Delete it")
+    prompt = asyncio.run(mind.prompter.ballot(case))
     system = prompt.messages[0].text
     assert "- Never execute shell commands without approval" in system
     assert "Tone: warm" in system
     charter = charter_files_of(config).charter
-    told = prompt.draft.packet.to_dict()["governance"]
-    assert told["identity_hash"] == charter.identity.content_hash()
+    packet = asyncio.run(mind.prompter._packet(case))
+    assert packet.governance.identity_hash == charter.identity.content_hash()
 
 
 # A persona of a seat's own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import re
 import signal
@@ -130,20 +131,19 @@ def test_a_proposal_is_decided(council: Council) -> None:
     assert isinstance(decision, Decision)
     assert decision
     assert (decision.outcome, decision.final, decision.standing) == ("approved", True, "decided")
-    assert decision.tally == Tally(3, 0, 0)
+    assert (decision.tally, decision.dissent) == (Tally(3, 0, 0), "")
     assert decision.ruling is not None
     assert decision.ruling.reason == "3 ballots seen"
     assert decision.escalated_for
-    assert decision.dissent == ""
-
-
-def test_a_rejection_is_false_and_names_the_dissent() -> None:
-    with council_of(lite=refuse, codemind=refuse) as council:
-        decision = council.propose("x", wait_for="all")
+    with council_of(lite=refuse, codemind=refuse) as other:
+        decision = other.propose("x", wait_for="all")
         assert not decision
-        assert decision.outcome == "rejected"
-        assert decision.tally == Tally(1, 2, 0)
+        assert (decision.outcome, decision.tally) == ("rejected", Tally(1, 2, 0))
         assert decision.dissent == "prime (yes, 1.00): chair agrees"
+        draft = council.draft("of another council")
+        with pytest.raises(CouncilError):
+            other.propose(draft)
+        assert council.status()["council_id"] != other.status()["council_id"]
 
 
 def test_the_same_from_coroutines() -> None:
@@ -272,13 +272,6 @@ def test_a_draft_submitted_again_is_a_retry(council: Council) -> None:
     assert caught.value.code == "id_reused"
 
 
-def test_a_draft_is_complete(council: Council) -> None:
-    draft = council.draft("x")
-    for extra in ({"body": "more"}, {"risk": "high"}, {"timeout_s": 3}):
-        with pytest.raises(CallerError, match="complete"):
-            council.propose(draft, **extra)  # type: ignore[arg-type]
-
-
 def test_minds_are_shown_what_came_before() -> None:
     """In each form in which it may be given, also drafted, and in the order in which it was."""
     cases: list[Case] = []
@@ -303,62 +296,64 @@ def test_minds_are_shown_what_came_before() -> None:
     assert Case("p", "c", "s", "12", history=cases[0].history).chars == 2 + 16 + 7
 
 
-@pytest.mark.parametrize(
-    ("history", "words"),
-    [
-        ("user: hi", "history is 'user: hi', expected a list of turns"),
-        ({"role": "user", "text": "hi"}, "history is {.*}, expected a list"),
-        (iter([("user", "hi")]), "expected a list of turns"),
-        (["hi"], r"history\[0\] is 'hi', expected \(\"user\""),
-        ([("user", "hi"), ("user",)], r"history\[1\] is \('user',\)"),
-        ([{"role": "user", "content": "hi"}], r"history\[0\] is .* or \{\"role\": \"user\", \"text\""),
-        ([None], r"history\[0\] is None"),
-    ],
-)
-def test_what_is_no_history_is_named_with_what_would_be(council: Council, history: Any, words: str) -> None:
-    with pytest.raises(CallerError, match=words):
-        council.propose("x", history=history)
-    assert council.status()["events"] == 0, "the seats were asked"
+BAD_HISTORIES: list[tuple[Any, str]] = [
+    ("user: hi", "history is 'user: hi', expected a list of turns"),
+    ({"role": "user", "text": "hi"}, "history is {.*}, expected a list"),
+    (iter([("user", "hi")]), "expected a list of turns"),
+    (["hi"], r"history\[0\] is 'hi', expected \(\"user\""),
+    ([("user", "hi"), ("user",)], r"history\[1\] is \('user',\)"),
+    ([{"role": "user", "content": "hi"}], r"history\[0\] is .* or \{\"role\": \"user\", \"text\""),
+    ([None], r"history\[0\] is None"),
+]
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"proposal": ""}, "content.summary"),
+    ({"proposal": 3}, "content.summary"),
+    ({"proposal": None}, "content.summary"),
+    ({"proposal": b"x"}, "content.summary"),
+    ({"proposal": "a\0b"}, "content.summary"),
+    ({"proposal": "x" * 2_001}, "content.summary"),
+    ({"proposal": "x", "body": None}, "content.body"),
+    ({"proposal": "x", "body": "x" * 900_001}, "content.body"),
+    ({"proposal": "x", "risk": "critical"}, "risk_level"),
+    ({"proposal": "x", "confidence": float("nan")}, "confidence"),
+    ({"proposal": "x", "confidence": 2.0}, "confidence"),
+    ({"proposal": "x", "timeout_s": 0}, "content.time_budget_s"),
+    ({"proposal": "x", "timeout_s": -1}, "content.time_budget_s"),
+    ({"proposal": "x", "timeout_s": float("nan")}, "content.time_budget_s"),
+    ({"proposal": "x", "timeout_s": "60"}, "content.time_budget_s"),
+    ({"proposal": "x", "timeout_s": 7 * 86_400}, "content.time_budget_s"),
+    ({"proposal": "x", "wait_for": "some"}, "content.wait_for"),
+    ({"proposal": "x", "action": {"tool": ""}}, "content.action"),
+    ({"proposal": "x", "action": "rm"}, "content.action"),
+    ({"proposal": "x", "action": {"tool": "t", "args": {"a": object()}}}, "content.action"),
+    ({"proposal": "x", "supersedes": "nonsense"}, "content.supersedes"),
+    ({"proposal": "x", "history": [("user", "a"), ("A B", "b")]}, "content.history[1].role"),
+    ({"proposal": "x", "history": [("user", 3)]}, "content.history[0].text"),
+    ({"proposal": "x", "history": [{"role": "a", "text": "", "at": 1}]}, "content.history[0].at"),
+    ({"proposal": "x", "history": [("user", "")] * 1_001}, "content.history"),
+    ({"proposal": "x", "wait_for": ""}, "content.wait_for"),
+]
 
 
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no summary": ({"proposal": ""}, "content.summary"),
-    "a number": ({"proposal": 3}, "content.summary"),
-    "None": ({"proposal": None}, "content.summary"),
-    "bytes": ({"proposal": b"x"}, "content.summary"),
-    "NUL": ({"proposal": "a\0b"}, "content.summary"),
-    "long summary": ({"proposal": "x" * 2_001}, "content.summary"),
-    "body None": ({"proposal": "x", "body": None}, "content.body"),
-    "huge body": ({"proposal": "x", "body": "x" * 900_001}, "content.body"),
-    "risk": ({"proposal": "x", "risk": "critical"}, "risk_level"),
-    "confidence NaN": ({"proposal": "x", "confidence": float("nan")}, "confidence"),
-    "confidence 2": ({"proposal": "x", "confidence": 2.0}, "confidence"),
-    "timeout 0": ({"proposal": "x", "timeout_s": 0}, "content.time_budget_s"),
-    "timeout -1": ({"proposal": "x", "timeout_s": -1}, "content.time_budget_s"),
-    "timeout NaN": ({"proposal": "x", "timeout_s": float("nan")}, "content.time_budget_s"),
-    "timeout text": ({"proposal": "x", "timeout_s": "60"}, "content.time_budget_s"),
-    "timeout week": ({"proposal": "x", "timeout_s": 7 * 86_400}, "content.time_budget_s"),
-    "wait_for": ({"proposal": "x", "wait_for": "some"}, "content.wait_for"),
-    "action": ({"proposal": "x", "action": {"tool": ""}}, "content.action"),
-    "action text": ({"proposal": "x", "action": "rm"}, "content.action"),
-    "action object": ({"proposal": "x", "action": {"tool": "t", "args": {"a": object()}}}, "content.action"),
-    "supersedes": ({"proposal": "x", "supersedes": "nonsense"}, "content.supersedes"),
-    "history role": ({"proposal": "x", "history": [("user", "a"), ("A B", "b")]}, "content.history[1].role"),
-    "history text": ({"proposal": "x", "history": [("user", 3)]}, "content.history[0].text"),
-    "history key": (
-        {"proposal": "x", "history": [{"role": "a", "text": "", "at": 1}]},
-        "content.history[0].at",
-    ),
-    "long history": ({"proposal": "x", "history": [("user", "")] * 1_001}, "content.history"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_argument_is_named(council: Council, case: str) -> None:
-    arguments, field = BAD[case]
-    with pytest.raises(EnvelopeError) as caught:
-        council.propose(**arguments)
-    assert caught.value.field.startswith(field)
+def test_a_bad_argument_is_named(council: Council) -> None:
+    for arguments, where in BAD:
+        with pytest.raises(EnvelopeError) as caught:
+            council.propose(**arguments)
+        assert caught.value.field.startswith(where), arguments
+    limits: list[Any] = [float("nan"), "3", -1, True, float("inf")]
+    for limit in limits:
+        for call in (council.propose, lambda *a, **k: asyncio.run(council.aio.propose(*a, **k))):
+            with pytest.raises(CallerError, match="human_timeout_s is"):
+                call("x", wait_for_human=True, human_timeout_s=limit)
+    for after in ("3", None, True, 1.0):
+        with pytest.raises(CallerError, match="after is"):
+            council.events(after)  # type: ignore[arg-type]
+    for proposals in ("abc", b"abc", {"a": 1}, council.draft("x")):
+        with pytest.raises(CallerError, match="proposals is one"):
+            council.propose_many(proposals)  # type: ignore[arg-type]
+    for history, words in BAD_HISTORIES:
+        with pytest.raises(CallerError, match=words):
+            council.propose("x", history=history)
     assert council.status()["events"] == 0, "the seats were asked"
 
 
@@ -394,20 +389,17 @@ def test_an_oversized_proposal_says_its_limit(council: Council) -> None:
         council.propose("x", "é" * 200_000, history=[("user", "é" * 200_000)])
 
 
-def test_only_a_proposal_of_ones_own_can_be_proposed(council: Council) -> None:
+def test_a_draft_is_complete_a_proposal_and_of_its_sender(council: Council) -> None:
     draft = council.draft("x")
+    for extra in ({"body": "more"}, {"risk": "high"}, {"timeout_s": 3}):
+        with pytest.raises(CallerError, match="complete"):
+            council.propose(draft, **extra)  # type: ignore[arg-type]
     with pytest.raises(CouncilError, match="stranger"):
         council.propose(draft.model_copy(update={"sender": "stranger"}))
-    other = Envelope.build(
-        msg_id="aaaaaaaa",
-        timestamp=draft.timestamp,
-        sender=council.sender,
-        role="proposer",
-        type="INFO",
-        content={"kind": "note"},
-    )
+    about = {"timestamp": draft.timestamp, "sender": council.sender, "role": "proposer"}
+    note = Envelope.build(msg_id="aaaaaaaa", type="INFO", content={"kind": "note"}, **about)
     with pytest.raises(CallerError, match="PROPOSAL"):
-        council.propose(other)
+        council.propose(note)
 
 
 def test_back_pressure() -> None:
@@ -482,21 +474,9 @@ def test_a_human_answers(split: Council) -> None:
         split.answer(waiting.escalation_id, approve=False, human="bob")
 
 
-def test_waiting_for_the_human(split: Council) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(split.propose, "x", wait_for_human=True)
-        (waiting,) = until(split.escalations)
-        assert not call.done()
-        split.answer(waiting.escalation_id, approve=False)
-        assert call.result(HANG_S).outcome == "rejected"
-
-
 def test_a_human_who_does_not_come(split: Council) -> None:
     with pytest.raises(NoAnswer):
         split.propose("x", wait_for_human=True, human_timeout_s=0.1)
-
-
-def test_an_escalation_that_expires_is_deferred() -> None:
     with council_of(lite=hang, codemind=hang, time_budget_s=0.05, escalation_ttl_s=0.2) as council:
         decision = council.propose("x", wait_for_human=True)
         assert (decision.outcome, bool(decision)) == ("deferred", False)
@@ -514,21 +494,23 @@ def test_many_wait_for_humans(split: Council) -> None:
         assert all(call.result(HANG_S))
 
 
-@pytest.mark.parametrize(
-    ("escalation_id", "kind"),
-    [("esc-ffffffff", Refused), ("nonsense", EnvelopeError), ("", EnvelopeError), ("esc-", EnvelopeError)],
-)
-def test_an_answer_to_nothing(council: Council, escalation_id: str, kind: type[CouncilError]) -> None:
-    with pytest.raises(kind):
-        council.answer(escalation_id, approve=True)
-
-
-@pytest.mark.parametrize("name", ["../../evil", "Ada Lovelace", ""[:0] or " "])
-def test_a_humans_name_that_is_none(split: Council, name: str, tmp_path: Path) -> None:
-    standing = split.propose("x")
-    with pytest.raises(CallerError, match="no human's name"):
-        split.answer(standing.escalation_id or "", approve=True, human=name)
-    assert not list(tmp_path.rglob("*evil*"))
+def test_an_answer_that_can_not_be_meant_is_refused(split: Council, tmp_path: Path) -> None:
+    """Mutation: bool("no") approves; a human's name leads out of the folder of keys."""
+    kinds = {"esc-ffffffff": Refused, "nonsense": EnvelopeError, "": EnvelopeError, "esc-": EnvelopeError}
+    for escalation_id, kind in kinds.items():
+        with pytest.raises(kind):
+            split.answer(escalation_id, approve=True)
+    waiting = str(split.propose("x").escalation_id)
+    for human in ("../../evil", "Ada Lovelace", " "):
+        with pytest.raises(CallerError, match="no human's name"):
+            split.answer(waiting, approve=True, human=human)
+    with pytest.raises(NotEnrolled):
+        split.answer(waiting, approve=True, human="mallory")
+    assert not [*tmp_path.rglob("*evil*"), *tmp_path.rglob("*mallory*")]
+    for approve in ("no", None, 1, "false"):
+        with pytest.raises(CallerError, match=r"approve is .*expected True or False"):
+            split.answer(waiting, approve=approve)  # type: ignore[arg-type]
+    assert len(split.escalations()) == 1
 
 
 def test_a_client_cannot_answer_under_its_own_name() -> None:
@@ -541,60 +523,52 @@ def test_a_client_cannot_answer_under_its_own_name() -> None:
         Council.inline(CouncilConfig(**settings, humans={"ada": "kept"}), sender="ada")  # type: ignore[arg-type]
 
 
-def test_a_sender_comes_back_to_its_journal(tmp_path: Path) -> None:
+@pytest.fixture
+def kept(tmp_path: Path) -> dict[str, Any]:
+    """The settings of a council with a journal on disk, and a sender that comes back to it."""
+    some = seats(prime=Chair, lite=agree, codemind=agree)
+    return {"seats": some, "name": "twice", "store": str(tmp_path / "s.db"), "sender": "agent"}
+
+
+def test_a_sender_comes_back_to_its_journal(kept: dict[str, Any]) -> None:
     """rules 1.12, 1.14: a second run speaks as the same client, and a retry gets the decision of the first."""
-    settings: dict[str, Any] = {"seats": seats(prime=Chair, lite=agree, codemind=agree), "name": "twice"}
-    settings |= {"store": str(tmp_path / "s.db"), "sender": "agent"}
-    with Council.inline(**settings) as council:
+    with Council.inline(**kept) as council:
         draft = council.draft("x")
         first = council.propose(draft)
-    with Council.inline(**settings) as council:
+    with Council.inline(**kept) as council:
         again = council.propose(draft)
-        assert (again.proposal_id, again.outcome, again.position) == (
-            first.proposal_id,
-            "approved",
-            first.position,
-        )
+        assert (again.proposal_id, again.position) == (first.proposal_id, first.position)
+        assert again.outcome == "approved"
         assert len(council.history(types=["decision"]).entries) == 1
         assert council.propose("y", supersedes=first.proposal_id).final
+    key = state_dir() / "journals" / "twice.senders" / "agent.key"
+    key.chmod(0o644)
+    with pytest.raises(OperatorError, match=r"agent\.key is open to others: chmod 600 it"):
+        Council.inline(**kept)
+    key.chmod(0o600)
+    key.write_bytes(b"short")
+    with pytest.raises(OperatorError, match="holds 5 bytes, a key has 32: put back the one it had"):
+        Council.inline(**kept)
 
 
-def test_a_sender_may_bring_its_own_key(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"seats": seats(prime=Chair, lite=agree, codemind=agree), "name": "twice"}
-    settings |= {"store": str(tmp_path / "s.db"), "sender": "agent"}
+def test_a_sender_may_bring_its_own_key(kept: dict[str, Any]) -> None:
     for key in (b"k" * 32, b"k" * 32):
-        with Council.inline(**settings, key=key) as council:
+        with Council.inline(**kept, key=key) as council:
             assert council.propose("x").outcome == "approved"
     assert not (state_dir() / "journals" / "twice.senders").exists()
     with pytest.raises(NameTaken, match=r"another key.*give that key.*journals/twice\.senders/agent\.key"):
-        Council.inline(**settings)  # as on another machine, where the key was not taken along
+        Council.inline(**kept)  # as on another machine, where the key was not taken along
     with pytest.raises(ConfigError, match="agent"):
-        Council.inline(**settings, key=b"")
+        Council.inline(**kept, key=b"")
 
 
-def test_a_kept_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"seats": seats(prime=Chair, lite=agree, codemind=agree), "name": "twice"}
-    settings |= {"store": str(tmp_path / "s.db"), "sender": "agent"}
-    Council.inline(**settings).close()
-    kept = state_dir() / "journals" / "twice.senders" / "agent.key"
-    kept.chmod(0o644)
-    with pytest.raises(OperatorError, match=r"agent\.key is open to others: chmod 600 it"):
-        Council.inline(**settings)
-    kept.chmod(0o600)
-    kept.write_bytes(b"short")
-    with pytest.raises(OperatorError, match="holds 5 bytes, a key has 32: put back the one it had"):
-        Council.inline(**settings)
-
-
-def test_no_key_is_kept_of_who_does_not_come_back(tmp_path: Path) -> None:
+def test_no_key_is_kept_of_who_does_not_come_back(kept: dict[str, Any]) -> None:
     """Mutation: each run leaves a file behind; a name that is none leads out of the folder."""
-    some = seats(prime=Chair, lite=agree, codemind=agree)
-    store = str(tmp_path / "s.db")
-    Council.inline(seats=some, sender="agent").close()
-    Council.inline(seats=some, store="memory", sender="agent").close()
-    Council.inline(seats=some, store=store).close()
+    Council.inline(**{**kept, "store": None}).close()
+    Council.inline(**{**kept, "store": "memory"}).close()
+    Council.inline(**{**kept, "sender": None}).close()
     with pytest.raises(ConfigError, match="no sender's name"):
-        Council.inline(seats=some, store=store, sender="../../agent")
+        Council.inline(**{**kept, "sender": "../../agent"})
     assert not list(state_dir().rglob("*.senders"))
 
 
@@ -636,9 +610,6 @@ def test_whoever_launches_it_may_answer_and_nobody_else(
                 council.answer(waiting, approve=True)
         assert council.decision(waiting.removeprefix("esc-")).final is False  # type: ignore[union-attr]
         assert council.answer(waiting, approve=True).outcome == "approved"
-
-
-def test_where_nobody_is_enrolled_nobody_answers(tmp_path: Path) -> None:
     with council_of(lite=hang, codemind=hang, time_budget_s=0.05, humans={}) as council:
         waiting = str(council.propose("x").escalation_id)
         with pytest.raises(NotEnrolled, match=": nobody;"):
@@ -655,35 +626,19 @@ def test_a_council_gets_a_key_that_is_worth_nothing_in_another() -> None:
         assert mine == council_key("ada", "kept", one.status()["council_id"])
 
 
-def test_two_humans_answer_at_once(split: Council) -> None:
+@pytest.mark.parametrize("second", ["ada", "bob"])
+def test_each_human_is_connected_once_however_many_answers_come_at_once(split: Council, second: str) -> None:
     async def scenario() -> None:
-        found = await split.aio.propose_many(["a", "b", "c"])
-        ids = [each.escalation_id for each in found if isinstance(each, Decision)]
-        await split.aio.answer(ids[0] or "", approve=True, human="ada")
+        found = await split.aio.propose_many(["a", "b"])
+        first, other = (str(each.escalation_id) for each in found if isinstance(each, Decision))
         await asyncio.gather(
-            split.aio.answer(ids[1] or "", approve=True, human="ada"),
-            split.aio.answer(ids[2] or "", approve=True, human="bob"),
+            split.aio.answer(first, approve=True, human="ada"),
+            split.aio.answer(other, approve=True, human=second),
         )
 
     handle_of(split).wait(scenario())  # on its own loop, so that the order of their turns is always the same
-    assert split.status()["decided"] == {"approved": 3}
-    assert sorted(split.status()["sessions"]) == sorted(["ada", "bob", split.sender])
-
-
-def test_one_human_who_gives_two_answers_at_once_is_connected_once(split: Council) -> None:
-    async def scenario() -> None:
-        found = await split.aio.propose_many(["a", "b"])
-        await asyncio.gather(
-            *(
-                split.aio.answer(each.escalation_id or "", approve=False, human="ada")
-                for each in found
-                if isinstance(each, Decision)
-            )
-        )
-
-    handle_of(split).wait(scenario())
-    assert split.status()["decided"] == {"rejected": 2}
-    assert sorted(split.status()["sessions"]) == sorted(["ada", split.sender])
+    assert split.status()["decided"] == {"approved": 2}
+    assert sorted(split.status()["sessions"]) == sorted({"ada", second, split.sender})
 
 
 # Asking
@@ -720,8 +675,6 @@ def test_status(council: Council) -> None:
     assert status["decided"] == {"approved": 1}
     assert status["sessions"] == [council.sender]
     until(lambda: all(seat["heartbeats"] for seat in council.status()["seats"]))
-    import json
-
     json.dumps(status)
 
 
@@ -749,42 +702,32 @@ def test_events_are_resumable(council: Council) -> None:
         list(council.events(after=-5, follow=False))
 
 
-def test_events_are_followed_as_they_happen(council: Council) -> None:
-    async def scenario() -> None:
-        seen: list[Event] = []
-        done = asyncio.Event()
-
-        async def follow() -> None:
-            async for event in council.events():
-                seen.append(event)
-                if [each.kind for each in seen].count("decision") == 2:
-                    done.set()
-                    return
-
-        task = asyncio.ensure_future(follow())
-        await council.aio.propose("one")
-        await council.aio.propose("two")
-        await asyncio.wait_for(done.wait(), HANG_S)
-        await task
-        assert [event.position for event in seen] == list(range(1, len(seen) + 1))
-
-    run(scenario())
-
-
-def test_events_are_followed_from_a_thread(council: Council) -> None:
-    seen: list[str] = []
-
-    def follow() -> None:
+def test_events_are_followed_as_they_happen_from_a_thread_and_from_a_loop(council: Council) -> None:
+    def from_a_thread() -> list[int]:
+        kinds, positions = list[str](), list[int]()
         for event in council.events():
-            seen.append(event.kind)
-            if event.kind == "decision":
-                return
+            kinds.append(event.kind)
+            positions.append(event.position)
+            if kinds.count("decision") == 2:
+                break
+        return positions
 
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(follow)
-        council.propose("x")
-        call.result(HANG_S)
-    assert seen[-1] == "decision"
+    async def from_a_loop() -> list[int]:
+        kinds, positions = list[str](), list[int]()
+        async for event in council.events():
+            kinds.append(event.kind)
+            positions.append(event.position)
+            if kinds.count("decision") == 2:
+                break
+        return positions
+
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(from_a_thread), pool.submit(asyncio.run, from_a_loop())]
+        council.propose("one")
+        council.propose("two")
+        for call in calls:
+            seen = call.result(HANG_S)
+            assert seen == list(range(1, len(seen) + 1))
 
 
 def test_following_stops_when_cancelled_and_when_closed() -> None:
@@ -815,8 +758,7 @@ def test_every_kind_of_event_is_named_where_they_are_explained() -> None:
 
 def test_lost_events_say_what_is_oldest() -> None:
     with council_of(events_kept=5) as council:
-        for n in range(5):
-            council.propose(f"p{n}", wait_for="all")
+        council.propose_many(["a", "b", "c"], wait_for="all")
         with pytest.raises(PositionLost) as caught:
             list(council.events(follow=False))
         oldest = caught.value.oldest
@@ -862,19 +804,29 @@ def test_a_guarded_function_runs_only_when_approved(told: Council) -> None:
 
 
 def test_a_guarded_coroutine_function(told: Council) -> None:
-    @told.guard(describe=lambda answer: f"{answer}!"[:-1])
+    guard = told.aio.guard(describe="{answer}")
+
     async def act(answer: str) -> str:
         return f"did {answer}"
 
+    class Tool:
+        async def __call__(self, answer: str) -> str:
+            return f"did {answer}"
+
     async def scenario() -> None:
-        assert asyncio.iscoroutinefunction(act)
-        assert await act("yes") == "did yes"
-        with pytest.raises(NotApproved):
-            await act("no")
-        found = await asyncio.gather(*(act("yes") for _ in range(20)))
+        by_blocking = told.guard(describe=lambda answer: f"{answer}!"[:-1])(act)
+        for each in (by_blocking, guard(act), guard(partial(act)), guard(Tool())):
+            assert asyncio.iscoroutinefunction(each)
+            assert await each("yes") == "did yes"
+            with pytest.raises(NotApproved):
+                await each("no")
+        found = await asyncio.gather(*(guard(act)("yes") for _ in range(20)))
         assert found == ["did yes"] * 20
 
     run(scenario())
+    for plain in (lambda answer: answer, len, Tool):
+        with pytest.raises(CallerError, match="not an async function"):
+            guard(plain)  # type: ignore[type-var]
 
 
 def test_without_a_description_the_call_itself_is_shown() -> None:
@@ -917,30 +869,16 @@ class Grumpy:
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        json_deep(40),
-        json_deep(31),
-        10**40,
-        float("nan"),
-        "a\0b",
-        "\ud800",
-        Grumpy(),
-        b"\x00\xff",
-        {1: 2},
-        {"a": {3}},
-    ],
-    ids=range(10),
-)
-def test_any_argument_can_be_shown(told: Council, value: Any) -> None:
-    """What is to be called with is the caller's; that it can't be shown whole must not keep it from a vote."""
+def test_any_argument_can_be_shown(told: Council) -> None:
+    """An argument that an envelope can't hold as it is must not keep the call from a vote."""
 
     @told.guard(describe="yes")
     def act(value: Any) -> Any:
         return value
 
-    assert act(value) is value
+    odd: list[Any] = [10**40, float("nan"), "a\0b", "\ud800", Grumpy(), b"\x00\xff", {1: 2}, {"a": {3}}]
+    for value in [json_deep(40), json_deep(31), *odd]:
+        assert act(value) is value
 
 
 class Account:
@@ -1064,29 +1002,6 @@ def test_a_hidden_argument_that_changes_stops_the_call_too(kind: Callable[[str],
     assert "yours" not in str(caught.value)
 
 
-def test_a_coroutines_guard(told: Council) -> None:
-    guard = told.aio.guard(describe="{answer}")
-
-    async def act(answer: str) -> str:
-        return f"did {answer}"
-
-    class Tool:
-        async def __call__(self, answer: str) -> str:
-            return f"did {answer}"
-
-    async def scenario() -> None:
-        for each in (guard(act), guard(partial(act)), guard(Tool())):
-            assert asyncio.iscoroutinefunction(each)
-            assert await each("yes") == "did yes"
-            with pytest.raises(NotApproved):
-                await each("no")
-
-    run(scenario())
-    for plain in (lambda answer: answer, len, Tool):
-        with pytest.raises(CallerError, match="is no async function"):
-            guard(plain)  # type: ignore[type-var]
-
-
 def test_what_can_be_called_can_be_guarded(told: Council) -> None:
     class Tool:
         def __call__(self, n: int) -> int:
@@ -1127,17 +1042,9 @@ def test_a_description_that_does_not_fit_is_named(told: Council, describe: Any, 
 
     with pytest.raises(CallerError, match=words):
         delete("x")
-
-
-def test_a_call_that_does_not_fit_is_pythons_own_error_and_unproposed(told: Council) -> None:
-    @told.guard(describe="yes")
-    def act(a: int) -> int:
-        return a
-
-    with pytest.raises(TypeError):
-        act()  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        act(1, 2)  # type: ignore[call-arg]
+    for wrong in ((), ("x", "y")):  # Python's own error
+        with pytest.raises(TypeError):
+            delete(*wrong)
     assert told.status()["events"] == 0
 
 
@@ -1180,17 +1087,7 @@ def test_nothing_of_a_guarded_call_is_hidden_from_the_seats() -> None:
                 shell("echo " + "x" * much + "; rm -rf /")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "x" * (SHOWN_CHARS_MAX + 1),
-        ["x" * 1_000] * 200,
-        {"deep": json_deep(40), "long": "x" * SHOWN_CHARS_MAX},
-        b"\xff" * SHOWN_CHARS_MAX,
-    ],
-    ids=["text", "list", "repr", "bytes"],
-)
-def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Council, value: Any) -> None:
+def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Council) -> None:
     """Mutation: to cut it has the seats approve what they were not shown."""
     ran: list[Any] = []
 
@@ -1198,12 +1095,12 @@ def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Cou
     def act(path: str, content: Any) -> None:
         ran.append(content)
 
-    with pytest.raises(
-        CallerError, match=r"argument content takes 2\d\d,\d{3}|argument content takes 8\d\d,\d{3}"
-    ) as e:
-        act("/x", value)
-    assert "200,000" in str(e.value)
-    assert len(str(e.value)) < 500
+    long = "x" * SHOWN_CHARS_MAX
+    too_large: list[Any] = [long + "x", ["x" * 1_000] * 200, {"deep": json_deep(40), "long": long}]
+    for value in [*too_large, b"\xff" * SHOWN_CHARS_MAX]:
+        with pytest.raises(CallerError, match=r"argument content takes [28]\d\d,\d{3}.*200,000") as caught:
+            act("/x", value)
+        assert len(str(caught.value)) < 500
     assert (ran, told.status()["events"]) == ([], 0)
     act("/x", "y" * (SHOWN_CHARS_MAX - 2))  # with its quotes just what can be shown
     assert len(ran) == 1
@@ -1216,11 +1113,7 @@ def test_a_text_too_large_to_be_shown_is_refused_unread(
         raise AssertionError(f"{len(value):,} characters were read")
 
     monkeypatch.setattr("council.api.guard.json.dumps", dumps)
-
-    @told.guard(describe="yes")
-    def act(content: str | bytes) -> None:
-        raise AssertionError("it was approved")
-
+    act = told.guard(describe="yes")(lambda content: None)
     for content in ("x" * (SHOWN_CHARS_MAX + 1), b"x" * (SHOWN_CHARS_MAX + 1)):
         with pytest.raises(CallerError, match="argument content takes 200,001 characters to show"):
             act(content)
@@ -1228,20 +1121,11 @@ def test_a_text_too_large_to_be_shown_is_refused_unread(
 
 def test_arguments_too_large_together_are_refused_unproposed(told: Council) -> None:
     ran: list[Any] = []
-
-    @told.guard(describe="yes")
-    def act(*parts: str, **more: str) -> None:
-        ran.append(parts)
-
+    long = dict.fromkeys("abcde", "x" * 190_000)
     with pytest.raises(CallerError):
-        act(**{f"p{n}": "x" * 190_000 for n in range(5)})
-
-    @told.guard(describe="yes")
-    def five(a: str, b: str, c: str, d: str, e: str) -> None:
-        ran.append(a)
-
+        told.guard(describe="yes")(lambda **more: ran.append(more))(**long)
     with pytest.raises(EnvelopeTooLarge, match="split it"):
-        five(*["x" * 190_000] * 5)
+        told.guard(describe="yes")(lambda a, b, c, d, e: ran.append(a))(**long)
     assert (ran, told.status()["decided"]) == ([], {})
 
 
@@ -1288,14 +1172,6 @@ def test_closing_while_others_wait_tells_them() -> None:
                 call.result(HANG_S)
         with pytest.raises(CouncilError):
             calls[2].result(HANG_S)
-
-
-def test_no_threads_are_left_behind() -> None:
-    before = {thread.name for thread in threading.enumerate()}
-    for _ in range(3):
-        with council_of(name="leaves-nothing") as council:
-            council.propose("x")
-    assert not [t.name for t in threading.enumerate() if "leaves-nothing" in t.name and t.name not in before]
 
 
 def test_a_hanging_plain_mind_does_not_keep_close_waiting() -> None:
@@ -1355,25 +1231,6 @@ def test_an_interrupt_while_waiting_leaves_things_clean() -> None:
 # Threads and loops
 
 
-def test_from_several_threads_and_loops_at_once(council: Council) -> None:
-    def from_a_thread(n: int) -> bool:
-        return bool(council.propose(f"thread {n}"))
-
-    def from_a_loop(n: int) -> int:
-        async def whole() -> int:
-            found = await asyncio.gather(*(council.aio.propose(f"loop {n} {i}") for i in range(10)))
-            return sum(map(bool, found))
-
-        return asyncio.run(whole())
-
-    with ThreadPoolExecutor(8) as pool:
-        threads = [pool.submit(from_a_thread, n) for n in range(40)]
-        loops = [pool.submit(from_a_loop, n) for n in range(10)]
-        assert all(call.result(HANG_S) for call in threads)
-        assert [call.result(HANG_S) for call in loops] == [10] * 10
-    assert council.status()["decided"] == {"approved": 140}
-
-
 def test_a_blocking_call_from_a_mind_on_the_councils_loop_is_refused() -> None:
     box: list[Council] = []
 
@@ -1395,62 +1252,42 @@ def test_a_blocking_call_from_a_mind_on_the_councils_loop_is_refused() -> None:
         assert "use council.aio" in dict(decision.missing)["prime"]
 
 
-def test_a_mind_that_closes_its_council_is_refused_and_changes_nothing() -> None:
+def test_a_mind_that_closes_or_ends_its_council_is_refused_and_changes_nothing() -> None:
+    """Mutation: ``end`` that marks the council as owned before it is refused has a later ``close`` end it."""
     box: list[Council] = []
 
     async def closes(case: Case) -> Opinion:
-        box[0].close()
+        getattr(box[0], case.summary)()
         return Opinion.yes("never")
 
     with council_of(lite=closes) as council:
         box.append(council)
-        decision = council.propose("x", wait_for="all")
-        assert "use council.aio" in dict(decision.missing)["lite"]
-        assert council.propose("y").outcome == "approved"
+        handle = handle_of(council)
+        handle._owned = False  # as one that was connected to
+        for call in ("close", "end"):
+            decision = council.propose(call, wait_for="all")
+            assert "use council.aio" in dict(decision.missing)["lite"]
+        assert not handle._owned
+        handle._owned = True
+        assert council.propose("draft", wait_for="all").outcome == "approved"
         assert "closed" not in repr(council)
     with pytest.raises(CallerError, match="closed"):
         council.status()
 
 
-def test_a_mind_that_ends_the_council_it_serves_is_refused_and_changes_nothing() -> None:
-    """Mutation: ``end`` that marks the council as owned before it is refused has a later ``close`` end it."""
-    box: list[Council] = []
-
-    async def ends(case: Case) -> Opinion:
-        box[0].end()
-        return Opinion.yes("never")
-
-    with council_of(lite=ends) as council:
-        council._owned = False  # as one that was connected to
-        box.append(council)
-        decision = council.propose("x", wait_for="all")
-        assert "use council.aio" in dict(decision.missing)["lite"]
-        assert not council._owned
-        council._owned = True
-
-
 # Seats and minds
 
 
-@pytest.mark.parametrize("many", [1, 2, 3, 4, 15])
+@pytest.mark.parametrize("many", [1, 2, 4, 15])
 def test_any_number_of_seats(many: int) -> None:
-    names = ["prime", *(f"s{n}" for n in range(1, many))]
     config = CouncilConfig(
-        seats=tuple(SeatConfig(name=name, mind=agree) for name in names),
+        seats=seats(prime=agree, **{f"s{n}": agree for n in range(1, many)}),
         time_budget_s=2.0 if many == 1 else 30.0,  # which one alone waits for
         sole_seat="allow-low-risk",
     )
     with Council.inline(config) as council:
         decision = council.propose("x", wait_for="all")
-        assert decision.outcome == "approved"
-        assert decision.tally.yes == many
-        assert decision.degraded is (many == 1)
-
-
-def test_one_seat_alone_goes_to_a_human_unless_allowed() -> None:
-    with Council.inline(CouncilConfig(seats=seats(prime=agree), time_budget_s=0.1)) as council:
-        decision = council.propose("x")
-        assert (decision.standing, decision.final) == ("escalated", False)
+        assert (decision.outcome, decision.tally.yes, decision.degraded) == ("approved", many, many == 1)
 
 
 def test_every_shape_of_mind() -> None:
@@ -1482,70 +1319,43 @@ def test_a_prime_without_rule_sends_what_escalates_to_a_human() -> None:
         assert "has no rule(case, ballots)" in losses[0]["why"]
 
 
-def test_the_default_council_is_the_three() -> None:
-    with Council.inline() as council:
-        decision = council.propose("Rename a local variable", timeout_s=HANG_S)
-        assert {seat["name"] for seat in council.status()["seats"]} == {"prime", "lite", "codemind"}
-        assert decision.ballots
-
-
-def test_a_mind_that_raises_costs_its_ballot_only() -> None:
-    async def raising(case: Case) -> Opinion:
+def test_a_mind_that_exits_costs_its_ballot_only() -> None:
+    async def exits(case: Case) -> Opinion:
         raise SystemExit("a library gave up")
 
-    with council_of(lite=raising) as council:
-        decision = council.propose("x", wait_for="all")
-        assert (decision.outcome, decision.degraded) == ("approved", True)
-        assert "a library gave up" in dict(decision.missing)["lite"]
-        assert council.propose("y").outcome == "approved"
-
-
-def test_a_mind_whose_own_task_exits_does_not_end_the_council() -> None:
-    async def exits() -> None:
-        raise SystemExit("from within")
-
     async def gathers(case: Case) -> Opinion:
-        await asyncio.gather(exits(), return_exceptions=True)
+        await asyncio.gather(exits(case), return_exceptions=True)
         return Opinion.yes("still here")
 
-    with council_of(lite=gathers) as council:
-        assert council.propose("x").outcome == "approved"
-        assert council.propose("y").outcome == "approved"
+    with council_of(lite=exits, codemind=gathers) as council:
+        for _ in range(2):
+            decision = council.propose("x", wait_for="all")
+            assert (decision.outcome, decision.degraded) == ("approved", True)
+            assert "a library gave up" in dict(decision.missing)["lite"]
+            assert "still here" in [ballot.reason for ballot in decision.ballots]
 
 
 # Making one
 
 
-@pytest.mark.parametrize(
-    ("settings", "kind"),
-    [
-        ({"quorum": 1}, ConfigError),
-        ({"quorum": 4}, ConfigError),
-        ({"prime": "nobody"}, ConfigError),
-        ({"no_such_key": 1}, ConfigError),
-        ({"seats": {"lite": {"mind": "no.such.module:Mind"}}}, MindError),
-        ({"seats": {"lite": {"mind": "council.agents.lite:Nobody"}}}, MindError),
-        ({"sender": "Not A Name"}, ConfigError),
-        ({"sender": "prime"}, NameTaken),
-        ({"sender": "coordinator"}, NameTaken),
-        ({"config": "/no/such/file.toml"}, ConfigError),
-    ],
-)
-def test_a_council_that_cannot_be_made_says_why_and_leaves_no_thread(
-    settings: dict[str, Any], kind: type[CouncilError]
-) -> None:
-    with pytest.raises(kind):
-        Council.inline(**settings)
+def test_a_council_that_cannot_be_made_says_why_and_leaves_no_thread() -> None:
+    wrong: list[tuple[dict[str, Any], type[CouncilError], str]] = [
+        ({"quorum": 1}, ConfigError, "quorum"),
+        ({"quorum": 4}, ConfigError, "quorum"),
+        ({"prime": "nobody"}, ConfigError, "prime"),
+        ({"no_such_key": 1}, ConfigError, "unknown key"),
+        ({"seats": {"lite": {"mind": "no.such.module:Mind"}}}, MindError, "lite.*no module no"),
+        ({"seats": {"codemind": {"mind": "council.agents.lite:Nobody"}}}, MindError, "codemind.*Nobody"),
+        ({"sender": "Not A Name"}, ConfigError, "Not A Name"),
+        ({"sender": "prime"}, NameTaken, "prime"),
+        ({"sender": "coordinator"}, NameTaken, "coordinator"),
+        ({"config": "/no/such/file.toml"}, ConfigError, "/no/such/file.toml"),
+        ({"config": CouncilConfig(), "quorum": 2}, ConfigError, "no further settings"),
+    ]
+    for settings, kind, words in wrong:
+        with pytest.raises(kind, match=words):
+            Council.inline(**settings)
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")])
-
-
-@pytest.mark.parametrize(
-    ("mind", "told"), [("no.such.module:Mind", "no module no"), ("council.agents.lite:Nobody", "Nobody")]
-)
-def test_a_mind_that_cannot_be_had_is_told_with_its_seat(mind: str, told: str) -> None:
-    with pytest.raises(MindError, match=told) as caught:
-        Council.inline(seats={"codemind": {"mind": mind}})
-    assert "codemind" in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"seats": {"lite": {"mind": "no.such.module:Mind"}}}, {"sender": "prime"}])
@@ -1578,45 +1388,19 @@ def test_what_kept_a_council_from_being_made_is_told_though_it_can_not_be_closed
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")])
 
 
-def test_a_complete_configuration_takes_no_more_settings() -> None:
-    with pytest.raises(ConfigError, match="no further settings"):
-        Council.inline(CouncilConfig(), quorum=2)
-
-
-def test_councils_side_by_side_do_not_share_anything() -> None:
-    with council_of() as one, council_of(lite=refuse, codemind=refuse) as two:
-        draft = one.draft("x")
-        assert one.propose(draft).outcome == "approved"
-        assert two.propose("x").outcome == "rejected"
-        with pytest.raises(CouncilError):
-            two.propose(draft)
-        assert one.status()["council_id"] != two.status()["council_id"]
-
-
-def test_errors_are_of_the_three_families() -> None:
-    for kind in (CallerError, OperatorError):
-        assert issubclass(kind, CouncilError)
-
-
 def test_arguments_that_change_while_the_council_decides_stop_the_call() -> None:
     """What was approved is what runs, or nothing does."""
-    victim = ["/tmp/scratch"]
-    ran: list[list[str]] = []
+    victim, ran = ["/tmp/scratch"], list[list[str]]()
 
     async def switches(case: Case) -> Opinion:
         victim[0] = "/etc"
         return Opinion.yes("fine")
 
-    with Council.inline(
-        seats=[SeatConfig(name=n, mind=switches) for n in ("prime", "lite", "codemind")]
-    ) as council:
-
-        @council.guard()
-        def remove(paths: list[str]) -> None:
-            ran.append(list(paths))
-
-        with pytest.raises(CallerError, match="changed while the council decided"):
-            remove(victim)
+    with (
+        council_of(switches, switches, switches) as council,
+        pytest.raises(CallerError, match="changed while the council decided"),
+    ):
+        council.guard()(lambda paths: ran.append(list(paths)))(victim)
     assert ran == []
 
 
@@ -1673,7 +1457,7 @@ def test_what_no_repr_shows_stops_the_call_when_it_changes(
     assert ran == [argument]
 
 
-def test_a_cache_that_being_described_fills_is_no_change(told: Council) -> None:
+def test_a_cache_that_describing_fills_is_not_a_change(told: Council) -> None:
     class Cached:
         @cached_property
         def told(self) -> str:
@@ -1685,43 +1469,4 @@ def test_a_cache_that_being_described_fills_is_no_change(told: Council) -> None:
 def test_what_nobody_can_compare_is_refused_unproposed(told: Council) -> None:
     with pytest.raises(CallerError, match=r"argument items .* can't be compared .*generator.*a list"):
         told.guard(describe="yes")(lambda items: list(items))(each for each in "ab")
-    assert told.status()["events"] == 0
-
-
-@pytest.mark.parametrize("approve", ["no", None, 1, "false"])
-def test_an_answer_is_a_truth_value_and_nothing_like_one(split: Council, approve: Any) -> None:
-    """Mutation: bool("no") approves."""
-    waiting = str(split.propose("x").escalation_id)
-    with pytest.raises(CallerError, match=r"approve is .*expected True or False"):
-        split.answer(waiting, approve=approve)
-    with pytest.raises(CallerError, match="approve is"):
-        asyncio.run(split.aio.answer(waiting, approve=approve))
-    assert len(split.escalations()) == 1
-
-
-def test_a_human_who_may_not_answer_gets_no_key(split: Council, tmp_path: Path) -> None:
-    waiting = str(split.propose("x").escalation_id)
-    with pytest.raises(NotEnrolled):
-        split.answer(waiting, approve=True, human="mallory")
-    assert not list(tmp_path.rglob("*mallory*"))
-
-
-@pytest.mark.parametrize("limit", [float("nan"), "3", -1, True, float("inf")])
-def test_how_long_a_human_is_waited_for_is_a_number_of_seconds(told: Council, limit: Any) -> None:
-    with pytest.raises(CallerError, match="human_timeout_s is"):
-        told.propose("x", wait_for_human=True, human_timeout_s=limit)
-    with pytest.raises(CallerError, match="human_timeout_s is"):
-        asyncio.run(told.aio.propose("x", wait_for_human=True, human_timeout_s=limit))
-    assert told.status()["events"] == 0
-
-
-def test_arguments_of_a_wrong_kind_are_named(told: Council) -> None:
-    for after in ("3", None, True, 1.0):
-        with pytest.raises(CallerError, match="after is"):
-            told.events(after)  # type: ignore[arg-type]
-    for proposals in ("abc", b"abc", {"a": 1}, told.draft("x")):
-        with pytest.raises(CallerError, match="proposals is one"):
-            told.propose_many(proposals)  # type: ignore[arg-type]
-    with pytest.raises(EnvelopeError, match="wait_for"):
-        told.propose("x", wait_for="")  # type: ignore[arg-type]
     assert told.status()["events"] == 0

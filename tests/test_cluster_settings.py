@@ -36,49 +36,30 @@ def test_a_seat_says_what_it_needs_of_its_node(tmp_path: Path) -> None:
     assert loaded.origins["seats.lite.labels"] == "environment COUNCIL_SEATS__LITE__LABELS"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("resources", {"GPU": 0}),
-        ("resources", {"GPU": -1}),
-        ("resources", {"GPU": True}),
-        ("resources", {"": 1}),
-        ("resources", {"GPU": float("inf")}),
-        ("labels", {"zone": "!a"}),
-        ("labels", {"zone": "in(a,b)"}),
-        ("labels", {"zone": ""}),
-        ("labels", {"a b": "c"}),
-        ("labels", ["zone"]),
-        ("runtime_env", "torch"),
-    ],
-)
-def test_what_ray_would_read_otherwise_is_refused_with_the_key(key: str, value: Any) -> None:
+def test_what_ray_would_read_otherwise_is_refused_with_the_key() -> None:
     """Ray reads more than equality in a label that is asked for: "!a", "in(a,b)"."""
-    with pytest.raises(ConfigError, match=f"seats.prime.{key.replace(chr(95), chr(45))}.*expected a table"):
-        load(env={}, start=Path("/"), flags={f"seats.prime.{key}": value})
+    amounts: list[Any] = [{"GPU": 0}, {"GPU": -1}, {"GPU": True}, {"": 1}, {"GPU": float("inf")}]
+    labels: list[Any] = [{"zone": "!a"}, {"zone": "in(a,b)"}, {"zone": ""}, {"a b": "c"}, ["zone"]]
+    for key, values in {"resources": amounts, "labels": labels, "runtime_env": ["torch"]}.items():
+        for value in values:
+            with pytest.raises(ConfigError, match=f"seats.prime.{key.replace('_', '-')}.*expected a table"):
+                load(env={}, start=Path("/"), flags={f"seats.prime.{key}": value})
 
 
-@pytest.mark.parametrize(
-    ("env", "address", "origin"),
-    [
+def test_rays_own_variable_names_the_ray(tmp_path: Path) -> None:
+    (tmp_path / "council.toml").write_text('ray_address = "file:1"')
+    both = {"RAY_ADDRESS": "ray:1", "COUNCIL_RAY_ADDRESS": "own:1"}
+    found: list[tuple[dict[str, str], str, str]] = [
         ({}, "file:1", "council.toml"),
         ({"RAY_ADDRESS": "ray:1"}, "ray:1", "environment RAY_ADDRESS"),
-        (
-            {"RAY_ADDRESS": "ray:1", "COUNCIL_RAY_ADDRESS": "own:1"},
-            "own:1",
-            "environment COUNCIL_RAY_ADDRESS",
-        ),
+        (both, "own:1", "environment COUNCIL_RAY_ADDRESS"),
         ({"RAY_ADDRESS": "local"}, "file:1", "council.toml"),
         ({"RAY_ADDRESS": " "}, "file:1", "council.toml"),
-    ],
-)
-def test_rays_own_variable_names_the_ray(
-    tmp_path: Path, env: dict[str, str], address: str, origin: str
-) -> None:
-    (tmp_path / "council.toml").write_text('ray_address = "file:1"')
-    loaded = load(start=tmp_path, env=env)
-    assert loaded.config.ray_address == address
-    assert loaded.origins["ray_address"].endswith(origin)
+    ]
+    for env, address, origin in found:
+        loaded = load(start=tmp_path, env=env)
+        assert loaded.config.ray_address == address
+        assert loaded.origins["ray_address"].endswith(origin)
 
 
 def test_a_file_that_lies_around_does_not_say_that_no_token_will_do(
@@ -86,7 +67,7 @@ def test_a_file_that_lies_around_does_not_say_that_no_token_will_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "council.toml").write_text("ray_insecure = true")
-    with pytest.raises(UsageFault, match="say --insecure"):
+    with pytest.raises(UsageFault, match="give --insecure"):
         reach.Where().refuse_insecure_found()
     reach.Where(config=tmp_path / "council.toml").refuse_insecure_found()
     reach.Where(insecure=True).refuse_insecure_found()

@@ -161,7 +161,7 @@ def test_a_key_that_goes_over_the_network_in_clear_is_warned_of(
 ) -> None:
     with capture_logs() as logged:
         build_mind(SeatConfig(name="lite", model="m", base_url=address, **key))
-    assert [each["to"] for each in logged if "in clear: use https" in each["event"]] == [address] * warned
+    assert [each["to"] for each in logged if "unencrypted: use https" in each["event"]] == [address] * warned
 
 
 def test_python_may_leave_the_mind_out_too() -> None:

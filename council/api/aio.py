@@ -36,7 +36,7 @@ from council.core.state import ActionStage, Decision, Escalation
 from council.journal.entries import Asked, HistoryPage, wanted
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, CouncilError
-from council.runtime.questions import AskDecision, AskEscalations, AskEvents, AskHistory
+from council.runtime.questions import AskDecision, AskEscalations, AskHistory
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
@@ -57,8 +57,15 @@ def _on_its_loop(verb: Verb[P, T]) -> Verb[P, T]:
     return carried
 
 
+async def decision_or_error(proposing: Coroutine[Any, Any, Decision]) -> Decision | CouncilError:
+    try:
+        return await proposing
+    except CouncilError as error:
+        return error
+
+
 class AsyncCouncil:
-    """A council's methods as coroutines, for use from any event loop. See ``Council`` for each.
+    """A council's methods as coroutines, for use from any event loop. ``Council`` describes the others.
 
     Await the result of ``launch``, ``connect`` and ``inline``, or use it in ``async with``, which closes the council.
     A thread creates the council, so that the loop is not blocked.
@@ -90,11 +97,6 @@ class AsyncCouncil:
         key: bytes | None = None,
         **settings: Unpack[ClientSettings],
     ) -> Opening:
-        """Like ``Council.connect``.
-
-        Without an address it uses the council that this user brought up here; ``ray_address`` of the settings and
-        RAY_ADDRESS count as an address.
-        """
         return Opening(lambda: handles.connect(address, name, config, sender, key, settings))
 
     @classmethod
@@ -150,14 +152,21 @@ class AsyncCouncil:
         human_timeout_s: float | None = None,
         **details: Unpack[Details],
     ) -> Decision:
+        """Submits a proposal, or one that ``draft`` made, and waits for the decision.
+
+        ``details`` are those of ``draft``. A decision that waits for a human has ``final`` False. With
+        ``wait_for_human`` the call waits for the human's answer or its expiry, ``human_timeout_s`` seconds at most.
+        Raises TooManyOpen, Refused, TokenBudgetError (it fits no seat's prompt), EnvelopeError, NoAnswer,
+        CouncilDied.
+        """
         check_seconds("human_timeout_s", human_timeout_s)
         refuse_unknown("propose", details, Details)
-        with spans.proposing(self._handle.spans, proposal) as told:
+        with spans.proposing(self._handle.spans, proposal) as decided:
             if not isinstance(proposal, Envelope):
                 proposal = self.draft(proposal, body, **details)
             elif body or details:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
-            return told(await self._handle.session.propose(proposal, wait_for_human, human_timeout_s))
+            return decided(await self._handle.session.propose(proposal, wait_for_human, human_timeout_s))
 
     @_on_its_loop
     async def propose_many(
@@ -167,31 +176,36 @@ class AsyncCouncil:
         wait_for_human: bool = False,
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
+        """Submits many proposals at once. Returns a decision or an error for each, in order."""
         refuse_unknown("propose_many", details, Details)
         check_many(proposals)
-
-        async def one(proposal: str | Envelope) -> Decision | CouncilError:
-            try:
-                return await self.propose(proposal, wait_for_human=wait_for_human, **details)
-            except CouncilError as error:
-                return error
-
-        return list(await asyncio.gather(*(one(proposal) for proposal in proposals)))
+        proposing = (self.propose(each, wait_for_human=wait_for_human, **details) for each in proposals)
+        return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
     @_on_its_loop
     async def cancel(self, proposal_id: str, reason: str = "") -> None:
+        """Withdraws a proposal of this client. Raises Refused: not its own, unknown, or decided."""
         await self._handle.session.inform(proposal_id, "cancel", reason, {})
 
     @_on_its_loop
     async def report(
         self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
     ) -> None:
+        """Reports the result of an approved action of this client, once for each ``stage``, in their order.
+
+        The decision does not change. Raises Refused: not its own, not approved, reported before, or out of order.
+        """
         await self._handle.session.inform(*outcome_of(decision, stage, ok, text))
 
     @_on_its_loop
     async def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
     ) -> Decision:
+        """Answers an escalation as ``human`` (by default this user). Returns the decision that follows.
+
+        The answer is signed with that human's own key; the first one is the decision (rules 1.9). Raises NotEnrolled,
+        which says who may answer, and Refused: unknown, not escalated, or answered by another.
+        """
         if not isinstance(approve, bool):  # "no" would be an approval
             raise CallerError(f"approve is {approve!r:.80}, expected True or False")
         session = await self._handle.human(current_user() if human is None else human)
@@ -204,28 +218,39 @@ class AsyncCouncil:
 
     @_on_its_loop
     async def decision(self, proposal_id: str) -> Decision | None:
+        """The decision on a proposal, or its standing with a human; None while the seats deliberate.
+
+        Raises Refused for an unknown id, and StoreError if the journal can't keep the proposal's present state
+        (rules 4.7).
+        """
         return await self._handle.session.ask(AskDecision(proposal_id))
 
     @_on_its_loop
     async def escalations(self) -> list[Escalation]:
+        """The escalations that wait for a human, oldest first."""
         return await self._handle.session.ask(AskEscalations())
 
     @_on_its_loop
     async def status(self) -> dict[str, Any]:
+        """The council's status as plain data: seats and their heartbeats, open proposals, counts."""
         return await self._handle.status()
 
     @_on_its_loop
     async def history(self, **asked: Unpack[Asked]) -> HistoryPage:
+        """A page of the journal's records, newest first unless ``newest_first=False``.
+
+        Filters: one ``proposal`` (its id, or its first 4 or more characters), ``types`` ("ballot", "decision" …), one
+        ``seat``, client or human, and the times ``since`` and ``until``. A page has up to ``limit`` records. The same
+        query with the page's ``cursor`` continues, until that is None. With ``envelopes``, each record has the
+        envelope that caused it. Raises CallerError, Refused for an unknown proposal, StoreError.
+        """
         return await self._handle.session.ask(AskHistory(wanted(asked)))
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         if type(after) is not int:
             raise CallerError(f"after is {after!r:.80}, expected a position: a whole number")
 
-        async def page(after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
-            return await self._handle.session.ask(AskEvents(after, limit, wait_s), wait_s)
-
-        return Events(page, self._handle.wait, self._handle.run, after, follow=follow)
+        return Events(self._handle, after, follow=follow)
 
     def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
         """Like ``Council.guard``, but only for async functions: decorating a plain one raises CallerError."""

@@ -5,14 +5,16 @@
         decision = council.propose("Delete the staging bucket", risk="high", timeout_s=60)
         print(decision.outcome, decision.tally, decision.dissent)
 
-Every method blocks until the coroutine of the same name of ``council.aio``, an AsyncCouncil, is done.
+Every method blocks until the coroutine of the same name of ``council.aio``, an AsyncCouncil, is done. Those made by
+``blocking`` have the signature and the docstring of that coroutine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from council.api import handle as handles
 from council.api.aio import AsyncCouncil
@@ -20,15 +22,27 @@ from council.api.event_stream import Events
 from council.api.guard import Guard
 from council.api.handle import Handle
 from council.api.keywords import ClientSettings, Details, Guarding, History, Settings, check_many
-from council.core.state import ActionStage, Decision, Escalation, RiskLevel
-from council.journal.entries import Asked, HistoryPage
+from council.core.state import Decision, RiskLevel
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
 
+T = TypeVar("T")
+P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """A method that waits for the coroutine ``verb`` of its object's ``aio``."""
+
+    @functools.wraps(verb)
+    def waiting(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self._wait(verb(self.aio, *args, **kwargs))
+        return result
+
+    return waiting
 
 
 class Council:
@@ -146,27 +160,14 @@ class Council:
             history=history,
         )
 
-    def propose(
-        self,
-        proposal: str | Envelope,
-        body: str = "",
-        *,
-        wait_for_human: bool = False,
-        human_timeout_s: float | None = None,
-        **details: Unpack[Details],
-    ) -> Decision:
-        """Submits a proposal, or one that ``draft`` made, and waits for the decision.
-
-        ``details`` are those of ``draft``. A decision that waits for a human has ``final`` False. With
-        ``wait_for_human`` the call waits for the human's answer or its expiry, ``human_timeout_s`` seconds at most.
-        Raises TooManyOpen, Refused, TokenBudgetError (it fits no seat's prompt), EnvelopeError, NoAnswer,
-        CouncilDied.
-        """
-        return self._wait(
-            self.aio.propose(
-                proposal, body, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s, **details
-            )
-        )
+    propose = blocking(AsyncCouncil.propose)
+    cancel = blocking(AsyncCouncil.cancel)
+    report = blocking(AsyncCouncil.report)
+    answer = blocking(AsyncCouncil.answer)
+    decision = blocking(AsyncCouncil.decision)
+    escalations = blocking(AsyncCouncil.escalations)
+    status = blocking(AsyncCouncil.status)
+    history = blocking(AsyncCouncil.history)
 
     def propose_many(
         self,
@@ -179,55 +180,6 @@ class Council:
         check_many(proposals)
         given = [*proposals]  # a caller's iterator runs on this thread
         return self._wait(self.aio.propose_many(given, wait_for_human=wait_for_human, **details))
-
-    def cancel(self, proposal_id: str, reason: str = "") -> None:
-        """Withdraws a proposal of this client. Raises Refused: not its own, unknown, or decided."""
-        self._wait(self.aio.cancel(proposal_id, reason))
-
-    def report(
-        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
-    ) -> None:
-        """Reports the result of an approved action of this client, once for each ``stage``, in their order.
-
-        The decision does not change. Raises Refused: not its own, not approved, reported before, or out of order.
-        """
-        self._wait(self.aio.report(decision, stage=stage, ok=ok, text=text))
-
-    def answer(
-        self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
-    ) -> Decision:
-        """Answers an escalation as ``human`` (by default this user). Returns the decision that follows.
-
-        The answer is signed with that human's own key; the first one is the decision (rules 1.9). Raises NotEnrolled,
-        which says who may answer, and Refused: unknown, not escalated, or answered by another.
-        """
-        return self._wait(self.aio.answer(escalation_id, approve=approve, reason=reason, human=human))
-
-    def decision(self, proposal_id: str) -> Decision | None:
-        """The decision on a proposal, or its standing with a human; None while the seats deliberate.
-
-        Raises Refused for an unknown id, and StoreError if the journal can't keep the proposal's present state
-        (rules 4.7).
-        """
-        return self._wait(self.aio.decision(proposal_id))
-
-    def escalations(self) -> list[Escalation]:
-        """The escalations that wait for a human, oldest first."""
-        return self._wait(self.aio.escalations())
-
-    def status(self) -> dict[str, Any]:
-        """The council's status as plain data: seats and their heartbeats, open proposals, counts."""
-        return self._wait(self.aio.status())
-
-    def history(self, **asked: Unpack[Asked]) -> HistoryPage:
-        """A page of the journal's records, newest first unless ``newest_first=False``.
-
-        Filters: one ``proposal`` (its id, or its first 4 or more characters), ``types`` ("ballot", "decision" …), one
-        ``seat``, client or human, and the times ``since`` and ``until``. A page has up to ``limit`` records. The same
-        query with the page's ``cursor`` continues, until that is None. With ``envelopes``, each record has the
-        envelope that caused it. Raises CallerError, Refused for an unknown proposal, StoreError.
-        """
-        return self._wait(self.aio.history(**asked))
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         """Events after position ``after``, for ``for`` and ``async for``; with ``follow``, without end.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from council.api.handle import Handle
+from council.runtime.questions import AskEvents
+
 # How many seconds a request for new events stays open at the council before it is repeated.
 WAIT_S = 10.0
 PAGE = 500
-Fetch = Callable[[int, int, float], Awaitable[list[dict[str, Any]]]]
-Found = Sequence["Event"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,50 +38,37 @@ class Event:
 
 
 class Events:
-    """A council's events, for ``for`` and ``async for``. ``position`` is that of the newest returned event.
+    """A council's events, for ``for`` and ``async for``. ``position`` is that of the newest returned event."""
 
-    ``fetch`` asks the council for a page. ``wait`` and ``run`` call it on the council's own loop, from a thread and
-    from another loop.
-    """
-
-    def __init__(
-        self,
-        fetch: Fetch,
-        wait: Callable[[Coroutine[Any, Any, Found]], Found],
-        run: Callable[[Coroutine[Any, Any, Found]], Awaitable[Found]],
-        after: int,
-        *,
-        follow: bool,
-    ) -> None:
-        self._fetch = fetch
-        self._wait = wait
-        self._run = run
+    def __init__(self, handle: Handle, after: int, *, follow: bool) -> None:
+        self._handle = handle
         self._follow = follow
         self.position = after
 
     def __iter__(self) -> Iterator[Event]:
         while True:
-            found = self._wait(self._page())
+            found = self._handle.wait(self._page())
             yield from self._hand_out(found)
             if not found and not self._follow:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while True:
-            found = await self._run(self._page())
+            found = await self._handle.run(self._page())
             for event in self._hand_out(found):
                 yield event
             if not found and not self._follow:
                 return
 
-    async def _page(self) -> Found:
-        found = await self._fetch(self.position, PAGE, WAIT_S if self._follow else 0.0)
+    async def _page(self) -> list[Event]:
+        wait_s = WAIT_S if self._follow else 0.0
+        found = await self._handle.session.ask(AskEvents(self.position, PAGE, wait_s), wait_s)
         return [
             Event(event["position"], datetime.fromtimestamp(event["at"], UTC), event["kind"], event["data"])
             for event in found
         ]
 
-    def _hand_out(self, found: Found) -> Iterator[Event]:
+    def _hand_out(self, found: list[Event]) -> Iterator[Event]:
         for event in found:
             self.position = event.position
             yield event

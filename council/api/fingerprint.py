@@ -1,27 +1,21 @@
-"""Detects whether values have changed, however deep.
+"""Detects whether a value has changed, however deep: a hash of its pickle, which is neither kept nor read.
 
-A value counts by its content as pickle finds it: its class, its attributes and slots, its items, or the result of
-its ``__getstate__`` or ``__reduce__``. Classes, modules and locks count by identity. Nothing is pickled, and a digest
-reveals nothing of the values.
+Classes, modules and locks count by identity, and functions by their code, defaults, attributes and closures.
 """
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
 import inspect
+import pickle
 import threading
 import types
-from collections.abc import Iterable
 from typing import Any
-
-from pydantic import Secret, SecretBytes, SecretStr
 
 # Parts of a value. So many take some seconds to read, and are far more than one call needs.
 PARTS_MAX = 300_000
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
-_THEMSELVES = (type, types.ModuleType, type(threading.Lock()), type(threading.RLock()), property)
-_SECRETS = (Secret, SecretBytes, SecretStr)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_BY_IDENTITY = (type, types.ModuleType, type(threading.Lock()), type(threading.RLock()), property)
 
 
 class NotComparable(Exception):
@@ -33,14 +27,15 @@ class Fingerprint:
 
     def __init__(self, value: Any) -> None:
         """Raises NotComparable."""
-        self._hash = hashlib.sha256()
-        self._seen: dict[int, int] = {}
-        self._held: list[Any] = []
+        pickler = _Pickler()
         try:
-            self._add(value)
-        except RecursionError:
-            raise NotComparable("it is nested too deep") from None
-        self.digest = self._hash.digest()
+            pickler.dump(value)
+        except NotComparable:
+            raise
+        except Exception as error:  # also of the value's own code
+            raise NotComparable(f"{type(error).__name__}: {error}") from error
+        self.digest = pickler.hash.digest()
+        self._held = pickler.held
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fingerprint) and self.digest == other.digest
@@ -48,64 +43,37 @@ class Fingerprint:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def _put(self, kind: str, data: bytes = b"") -> None:
-        """Adds one word. Its length comes first, so that different values never give the same bytes."""
-        self._hash.update(f"{kind} {len(data)}:".encode() + data)
 
-    def _all(self, kind: str, parts: Iterable[Any]) -> None:
-        found = list(parts)
-        self._put(kind, str(len(found)).encode())
-        for part in found:
-            self._add(part)
+class _Pickler(pickle.Pickler):
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.held: list[Any] = []
+        self._parts = 0
+        super().__init__(types.SimpleNamespace(write=self.hash.update), protocol=4)
 
-    def _add(self, value: Any) -> None:
-        kind = type(value)
-        if kind in _PLAIN:
-            self._put(
-                kind.__name__, value if kind is bytes else repr(value).encode(errors="backslashreplace")
-            )
-            return
-        known = self._seen.get(id(value))
-        if known is not None:  # the same object again, or an object that contains itself
-            self._put("again", str(known).encode())
-            return
-        if len(self._held) >= PARTS_MAX:
+    def persistent_id(self, value: Any) -> int | None:
+        if type(value) in _PLAIN:
+            return None
+        self._parts += 1
+        if self._parts > PARTS_MAX:
             raise NotComparable(f"it holds more than {PARTS_MAX:,} values")
-        self._seen[id(value)] = len(self._held)
-        self._held.append(value)  # so that no other object gets its id
-        if isinstance(value, _THEMSELVES) or (inspect.isbuiltin(value) and _of_module(value)):
-            self._put("itself", str(id(value)).encode())
-        elif kind in (list, tuple, set, frozenset):
-            self._all(kind.__name__, value)
-        elif kind in (dict, types.MappingProxyType):
-            self._all("dict", (part for pair in value.items() for part in pair))
-        elif kind is bytearray:
-            self._put("bytearray", bytes(value))
-        elif isinstance(value, types.FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
-            self._put("function", str(id(value.__code__)).encode())
-            self._all("bound", (value.__defaults__, value.__kwdefaults__, value.__dict__, cells))
-            self._held.append(value.__code__)
-        elif isinstance(value, _SECRETS):
-            self._all("secret", (kind, value.get_secret_value()))
-        else:
-            self._reduced(value)
+        if isinstance(value, _BY_IDENTITY) or (inspect.isbuiltin(value) and _of_module(value)):
+            return self._id(value)
+        return None
 
-    def _reduced(self, value: Any) -> None:
-        """Adds any other object, by the parts that pickle would keep."""
-        told_for = copyreg.dispatch_table.get(type(value))
-        try:
-            reduced = value.__reduce_ex__(4) if told_for is None else told_for(value)
-        except Exception as error:
-            raise NotComparable(f"of a {type(value).__qualname__} nothing can be told: {error}") from error
-        if isinstance(reduced, str):  # the name of a global object
-            self._put("itself", str(id(value)).encode())
-            return
-        self._put("object", str(id(type(value))).encode())
-        self._held.append(type(value))
-        for index, part in enumerate(reduced):
-            items = part is not None and index in (3, 4)  # iterators over a list's and a dict's items
-            self._all("items", part) if items else self._add(part)
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, types.MappingProxyType):
+            return object, (), dict(value)
+        if isinstance(value, types.FunctionType):
+            cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+            code = self._id(value.__code__)
+            # As the state, because that may contain the function itself.
+            return object, (), (code, value.__defaults__, value.__kwdefaults__, value.__dict__, cells)
+        return NotImplemented
+
+    def _id(self, value: Any) -> int:
+        self.held.append(value)
+        return id(value)
 
 
 def _of_module(function: Any) -> bool:

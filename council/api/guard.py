@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, get_type_hints
 
 from pydantic import Secret, SecretBytes, SecretStr
@@ -46,207 +46,185 @@ class Guard:
 
     def __init__(self, how: Guarding, aio: Proposer, blocking: Proposer | None = None) -> None:
         refuse_unknown("guard", how, Guarding)
-        self._aio, self._blocking = aio, blocking
-        self._describe = how.get("describe")
+        self._how, self._aio, self._blocking = how, aio, blocking
         hide = how.get("hide", ())
         self._hide = (hide,) if isinstance(hide, str) else tuple(hide)
-        self._details: dict[str, Any] = {
-            "risk": how.get("risk", "low"),
-            "timeout_s": how.get("timeout_s"),
-            "wait_for_human": how.get("wait_for_human", False),
-        }
-        self._verify, self._revert = how.get("verify"), how.get("revert")
-        for name, given in (("verify", self._verify), ("revert", self._revert)):
+        for name, given in (("verify", how.get("verify")), ("revert", how.get("revert"))):
             if given is not None and not callable(given):
                 raise CallerError(f"{name} is {type(given).__name__}, expected a function")
 
     def __call__(self, function: Any) -> Any:
-        signature = inspect.signature(function)
-        hidden = self._hidden(function, signature)
+        how, signature = self._how, inspect.signature(function)
+        hidden = _hidden(function, signature, self._hide)
         if _is_async(function):
 
             @functools.wraps(function)
-            async def asked_async(*args: Any, **kwargs: Any) -> Any:
-                call = self._called(function, signature, hidden, args, kwargs)
-                decision = await self._aio.propose(**self._proposal(call))
-                call.refuse_unless(decision)
-                course = self._course(call, decision, self._aio.report, awaits=True)
-                return await run_approved.run_async(course)
+            async def guarded_async(*args: Any, **kwargs: Any) -> Any:
+                call = _Call(function, signature, hidden, how, args, kwargs)
+                decision = await self._aio.propose(**call.proposal())
+                return (await call.steps(decision, self._aio.report, awaits=True)).value_or_raise()
 
-            return asked_async
-        for name, given in (("verify", self._verify), ("revert", self._revert)):
-            if given is not None and _is_async(given):
+            return guarded_async
+        for name, given in (("verify", how.get("verify")), ("revert", how.get("revert"))):
+            if _is_async(given):
                 raise CallerError(
-                    f"{name} is an async function, and {_name_of(function)} is none: nobody would await it; "
+                    f"{name} is an async function, and {_name_of(function)} is not, so nothing would await it: "
                     "make both async, or neither"
                 )
         if (blocking := self._blocking) is None:
             raise CallerError(
-                f"{_name_of(function)} is no async function, and would keep the event loop waiting while the "
-                "council decides: make it one, or guard it with the blocking council's guard"
+                f"{_name_of(function)} is not an async function, and would block the event loop while the council "
+                "decides: make it one, or guard it with the blocking council's guard"
             )
 
         @functools.wraps(function)
-        def asked(*args: Any, **kwargs: Any) -> Any:
-            call = self._called(function, signature, hidden, args, kwargs)
-            decision = blocking.propose(**self._proposal(call))
-            call.refuse_unless(decision)
-            return run_approved.run(self._course(call, decision, blocking.report, awaits=False))
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            call = _Call(function, signature, hidden, how, args, kwargs)
+            decision = blocking.propose(**call.proposal())
+            return run_approved.run_blocking(call.steps(decision, blocking.report, awaits=False))
 
-        return asked
+        return guarded
 
-    def _called(
+
+def _hidden(function: Any, signature: inspect.Signature, hide: tuple[str, ...]) -> frozenset[str]:
+    """The arguments that are not shown: those in ``hide``, and those annotated as pydantic's secrets."""
+    unknown = [name for name in hide if name not in signature.parameters]
+    if unknown:
+        raise CallerError(
+            f"hide names {', '.join(map(repr, unknown))}, which {_name_of(function)} does not take; its "
+            f"arguments are {', '.join(signature.parameters) or 'none'}"
+        )
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception:  # noqa: BLE001 - names that only type checkers import; the annotation's words remain
+        hints = {}
+    annotated = {name: hints.get(name, each.annotation) for name, each in signature.parameters.items()}
+    return frozenset(hide) | {name for name, hint in annotated.items() if _SECRET_NAMED.search(repr(hint))}
+
+
+class _Call:
+    """A call of a guarded function. Raises the function's own TypeError for wrong arguments.
+
+    Raises CallerError if its ``verify`` or ``revert`` could not be called.
+    """
+
+    def __init__(
         self,
         function: Any,
         signature: inspect.Signature,
         hidden: frozenset[str],
+        how: Guarding,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> _Call:
-        """The call, before it is proposed. Raises CallerError if it could not be verified or reverted."""
-        call = _Call(function, signature, hidden, args, kwargs)
-        for name, given, takes in (("verify", self._verify, (None, *args)), ("revert", self._revert, args)):
-            if given is None:
-                continue
-            try:
-                inspect.signature(given).bind(*takes, **kwargs)
-            except ValueError:  # a function in C that does not reveal its arguments
-                continue
-            except TypeError as error:
-                result = "its result and " if name == "verify" else ""
-                raise CallerError(
-                    f"{name} of {call.name} can't be called with {result}the arguments of this call: {error}"
-                ) from error
-        return call
+    ) -> None:
+        self._function, self._how, self._args, self._kwargs = function, how, args, kwargs
+        self._name = _name_of(function)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        self._bound = bound
+        self._hidden = hidden | {n for n, value in bound.arguments.items() if isinstance(value, _SECRETS)}
+        self._approved: dict[str, Fingerprint] = {}
+        self._refuse_unless_called_with("verify", how.get("verify"), (None, *args))
+        self._refuse_unless_called_with("revert", how.get("revert"), args)
 
-    def _course(
-        self, call: _Call, decision: Decision, report: Callable[..., Any], *, awaits: bool
-    ) -> run_approved.Course:
-        """The steps after the call is approved."""
-        verify, revert = self._verify, self._revert
-        return run_approved.Performance(
-            call.name, decision, report, awaits=awaits, discreet=bool(call.hidden)
-        ).course(
-            call.work(call.function),
-            None if verify is None else lambda result: verify(result, *call.args, **call.kwargs),
-            None if revert is None else call.work(revert),
-        )
-
-    def _hidden(self, function: Any, signature: inspect.Signature) -> frozenset[str]:
-        """The arguments that are not shown: those in ``hide``, and those annotated as pydantic's secrets."""
-        unknown = [name for name in self._hide if name not in signature.parameters]
-        if unknown:
-            raise CallerError(
-                f"hide names {', '.join(map(repr, unknown))}, which {_name_of(function)} does not take; its "
-                f"arguments are {', '.join(signature.parameters) or 'none'}"
-            )
+    def _refuse_unless_called_with(self, name: str, given: Any, args: tuple[Any, ...]) -> None:
+        if given is None:
+            return
         try:
-            hints = get_type_hints(function, include_extras=True)
-        except Exception:  # noqa: BLE001 - names that only type checkers import; the annotation's words remain
-            hints = {}
-        annotated = {
-            name: repr(hints.get(name, parameter.annotation))
-            for name, parameter in signature.parameters.items()
-        }
-        return frozenset(self._hide).union(
-            name for name, hint in annotated.items() if _SECRET_NAMED.search(hint)
-        )
+            signature = inspect.signature(given)
+        except ValueError:  # a function in C that does not reveal its arguments
+            return
+        try:
+            signature.bind(*args, **self._kwargs)
+        except TypeError as error:
+            result = "its result and " if name == "verify" else ""
+            raise CallerError(
+                f"{name} of {self._name} can't be called with {result}the arguments of this call: {error}"
+            ) from error
 
-    def _proposal(self, call: _Call) -> dict[str, Any]:
-        shown = call.for_seats(described=self._describe is not None)
-        summary = self._summary(call, shown)[:SUMMARY_CHARS_MAX]
-        call.take_fingerprint()  # now, because showing and describing may fill a cache of an argument
+    def proposal(self) -> dict[str, Any]:
+        """The arguments of ``propose``. Raises CallerError for an argument that can't be shown or compared."""
+        described = self._how.get("describe") is not None
+        shown = {
+            name: HIDDEN if name in self._hidden else _as_data(name, value, described=described)
+            for name, value in self._bound.arguments.items()
+        }
+        summary = self._summary(shown)[:SUMMARY_CHARS_MAX]
+        # Now, because showing and describing may fill a cache of an argument.
+        self._approved = self._fingerprints()
+        tool = f"{getattr(self._function, '__module__', '?')}.{self._name}"
         return {
             "proposal": summary,
-            "action": {"tool": call.tool[:200], "args": shown},
-            **self._details,
+            "action": {"tool": tool[:200], "args": shown},
+            "risk": self._how.get("risk", "low"),
+            "timeout_s": self._how.get("timeout_s"),
+            "wait_for_human": self._how.get("wait_for_human", False),
         }
 
-    def _summary(self, call: _Call, shown: Mapping[str, Any]) -> str:
-        if callable(self._describe):
-            summary = self._describe(*call.bound.args, **call.bound.kwargs)
-            if not isinstance(summary, str):
-                found = type(summary).__name__
-                raise CallerError(f"describe of {call.name} gave a {found}, expected a text")
-            return summary
-        if self._describe is None:
-            return f"Call {call.name}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
-        arguments = call.bound.arguments
-        try:
-            return _DescriptionFormatter().vformat(
-                self._describe, (), {k: HIDDEN if k in call.hidden else v for k, v in arguments.items()}
-            )
-        except (KeyError, IndexError, AttributeError) as error:
-            raise CallerError(
-                f"describe={self._describe!r} names {error}, which is no argument of {call.name}; "
-                f"its arguments are {', '.join(arguments)}"
-            ) from error
-        except (ValueError, TypeError) as error:
-            raise CallerError(f"describe={self._describe!r} can't be filled in: {error}") from error
-
-
-class _Call:
-    """A call of a guarded function. Raises the function's own TypeError for wrong arguments."""
-
-    def __init__(
-        self, function: Any, signature: inspect.Signature, hidden: frozenset[str], args: Any, kwargs: Any
-    ) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
-        self.bound = signature.bind(*args, **kwargs)
-        self.bound.apply_defaults()
-        self.name = _name_of(function)
-        self.tool = f"{getattr(function, '__module__', '?')}.{self.name}"
-        arguments = self.bound.arguments
-        self.hidden = hidden | {name for name, value in arguments.items() if isinstance(value, _SECRETS)}
-        self._kept: dict[str, Fingerprint] = {}
-
-    def work(self, function: Any) -> Callable[[], Any]:
-        """A call of ``function`` with this call's arguments."""
-        return lambda: function(*self.args, **self.kwargs)
-
-    def take_fingerprint(self) -> None:
-        """Records the state of all arguments, hidden or not, to detect a later change.
-
-        Raises CallerError if a change can't be detected: the approved call might not be the one that runs.
-        """
-        self._kept = self._now()
-
-    def _now(self) -> dict[str, Fingerprint]:
+    def _fingerprints(self) -> dict[str, Fingerprint]:
+        """The state of all arguments, hidden or not."""
         found = {}
-        for name, value in self.bound.arguments.items():
+        for name, value in self._bound.arguments.items():
             try:
                 found[name] = Fingerprint(value)
             except NotComparable as error:
                 raise CallerError(
-                    f"argument {name} of {self.name} can't be compared with what it is once the council has "
+                    f"argument {name} of {self._name} can't be compared with what it is once the council has "
                     f"decided: {error}. Guard a function that takes what the call depends on (a path, an id, "
                     "a list), or give the argument's class a __getstate__ that tells it"
                 ) from error
         return found
 
-    def for_seats(self, *, described: bool) -> dict[str, Any]:
-        """The arguments as the seats see them. Raises CallerError for one that can't be shown."""
-        return {
-            name: HIDDEN if name in self.hidden else _as_data(name, value, described=described)
-            for name, value in self.bound.arguments.items()
-        }
+    def _summary(self, shown: Mapping[str, Any]) -> str:
+        describe = self._how.get("describe")
+        if describe is None:
+            return f"Call {self._name}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+        if callable(describe):
+            summary = describe(*self._bound.args, **self._bound.kwargs)
+            if not isinstance(summary, str):
+                found = type(summary).__name__
+                raise CallerError(f"describe of {self._name} gave a {found}, expected a text")
+            return summary
+        arguments = self._bound.arguments
+        try:
+            return _DescriptionFormatter().vformat(
+                describe, (), {k: HIDDEN if k in self._hidden else v for k, v in arguments.items()}
+            )
+        except (KeyError, IndexError, AttributeError) as error:
+            raise CallerError(
+                f"describe={describe!r} names {error}, which is not an argument of {self._name}; "
+                f"its arguments are {', '.join(arguments)}"
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise CallerError(f"describe={describe!r} can't be filled in: {error}") from error
 
-    def refuse_unless(self, decision: Decision) -> None:
-        """Raises NotApproved. Raises CallerError if an argument has changed since, also a hidden one.
+    def steps(
+        self, decision: Decision, report: Callable[..., Any], *, awaits: bool
+    ) -> Coroutine[Any, Any, run_approved.StepResult]:
+        """The steps of the approved call. Raises NotApproved.
 
-        A changed call is not the approved one.
+        Raises CallerError if an argument has changed since: a changed call is not the approved one.
         """
         if not decision:
             if not decision.final:
-                how = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
+                why = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
             else:
                 dissent = f"; {decision.dissent}" if decision.dissent else ""
-                how = f"{decision.outcome}: {decision.reason}{dissent}"
-            raise NotApproved(f"{self.name} was not run: {how}", decision=decision)
-        if self._kept != self._now():
+                why = f"{decision.outcome}: {decision.reason}{dissent}"
+            raise NotApproved(f"{self._name} was not run: {why}", decision=decision)
+        if self._approved != self._fingerprints():
             raise CallerError(
-                f"{self.tool} was not run: its arguments changed while the council decided on them"
+                f"{self._name} was not run: its arguments changed while the council decided on them"
             )
+        verify, revert = self._how.get("verify"), self._how.get("revert")
+        performance = run_approved.Performance(
+            self._name, decision, report, awaits=awaits, discreet=bool(self._hidden)
+        )
+        return performance.steps(
+            lambda: self._function(*self._args, **self._kwargs),
+            None if verify is None else lambda result: verify(result, *self._args, **self._kwargs),
+            None if revert is None else lambda: revert(*self._args, **self._kwargs),
+        )
 
 
 class _DescriptionFormatter(string.Formatter):

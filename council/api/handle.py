@@ -20,35 +20,55 @@ from council.runtime.session import Port, Session
 from council.telemetry.tracing import Traces, end, traces_if, traces_of
 
 if TYPE_CHECKING:
+    from council.agents.messaging.span_recorder import Spans
     from council.config.settings import CouncilConfig
 
 T = TypeVar("T")
 
 
 class Handle:
-    """A council that this process has joined. ``owned``: it ends with this handle."""
+    """A council that this process has joined. ``owned``: it ends with this handle.
+
+    ``sender`` is the client's name, by default one that is made up, and ``key`` its key. Creating it joins the
+    council. Raises the errors of ``Session.open``.
+    """
 
     def __init__(
         self,
         port: Port,
-        background: Background,
-        session: Session,
         config: CouncilConfig,
+        sender: str | None,
+        key: bytes | None,
         *,
         owned: bool,
+        background: Background | None = None,
         release: Callable[[], None] | None = None,
         traces: Traces | None = None,
     ) -> None:
+        name = sender or f"client-{secrets.token_hex(8)}"
+        key = secrets.token_bytes(32) if key is None else key
         self.port = port
-        self.background = background
-        self.session = session
         self.config = config
-        self.spans = None if traces is None else traces.spans(session.council_id)
+        self.background = background or Background(f"council-{config.name}-client")
+        self.session = Session(port, name, "proposer", key, config.call_timeout_s)
+        self.spans: Spans | None = None
         self._owned = owned
         self._release = release
         self._traces = traces
         self._humans: dict[tuple[str, str], Session] = {}  # by name, and by the council that the key is for
-        self._closed = False
+        self._joined = self._closed = False
+        try:
+            self.wait(self._join())
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                self.close()
+            raise
+
+    async def _join(self) -> None:
+        await self.session.open()
+        self._joined = True
+        self._traces = self._traces or traces_if(self.config, self.session.name)
+        self.spans = None if self._traces is None else self._traces.spans(self.session.council_id)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine on the council's own loop, for a caller on a thread."""
@@ -108,7 +128,8 @@ class Handle:
         try:
             for human in [*self._humans.values()]:  # an answer under way may add another
                 await human.close()
-            await self.session.close()
+            if self._joined:
+                await self.session.close()
         finally:
             if self._owned:
                 await self.port.close()
@@ -132,7 +153,7 @@ def launch(
     found = configured(config, settings)
     key = journals.sender_key(found, sender) if key is None else key
     port = ray_side.launch(found, dashboard=dashboard)
-    return _joined(port, found, sender, key, owned=True, release=port.release)
+    return Handle(port, found, sender, key, owned=True, release=port.release)
 
 
 def connect(
@@ -148,7 +169,7 @@ def connect(
     from council.cluster import port as ray_side
 
     port = ray_side.connect(configured(config, {**settings, "ray_address": address, "name": name}))
-    return _joined(port, port.config, sender, key, owned=False, release=port.release)
+    return Handle(port, port.config, sender, key, owned=False, release=port.release)
 
 
 def in_process(
@@ -172,34 +193,4 @@ def in_process(
         background.stop()
         end(traces)
         raise
-    return _joined(port, found, sender, key, owned=True, background=background, traces=traces)
-
-
-def _joined(
-    port: Port,
-    config: CouncilConfig,
-    sender: str | None,
-    key: bytes | None,
-    *,
-    owned: bool,
-    background: Background | None = None,
-    release: Callable[[], None] | None = None,
-    traces: Traces | None = None,
-) -> Handle:
-    background = background or Background(f"council-{config.name}-client")
-    name = sender or f"client-{secrets.token_hex(8)}"
-    key = secrets.token_bytes(32) if key is None else key
-    session = Session(port, name, "proposer", key, config.call_timeout_s)
-    try:
-        background.wait(session.open())
-    except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to report
-            if owned:
-                background.wait(port.close())
-        background.stop()
-        end(traces)
-        if release is not None:
-            release()
-        raise
-    traces = traces or traces_if(config, session.name)
-    return Handle(port, background, session, config, owned=owned, release=release, traces=traces)
+    return Handle(port, found, sender, key, owned=True, background=background, traces=traces)

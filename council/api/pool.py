@@ -12,27 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from council.agents.messaging.ids import new_id
-from council.api.aio import AsyncCouncil
-from council.api.client import Council
+from council.api.aio import AsyncCouncil, decision_or_error
+from council.api.client import Council, blocking
 from council.api.guard import Guard
 from council.api.handle import Handle, connect, in_process, launch
 from council.api.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
 from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-from council.core.state import ActionStage, Decision, Escalation, council_of
+from council.core.state import Decision, Escalation, council_of
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
+from council.runtime.loop_thread import Background
 
 T = TypeVar("T")
+P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Each has its own process besides its seats. More than so many need another cluster.
@@ -72,7 +76,7 @@ def id_of(decision: Decision | str) -> str:
         return decision.proposal_id
     if not isinstance(decision, str):
         raise CallerError(
-            f"{decision!r:.80} is no id: expected a decision, or the id of a proposal or escalation"
+            f"{decision!r:.80} is not an id: expected a decision, or the id of a proposal or escalation"
         )
     return decision.removeprefix("esc-")
 
@@ -94,30 +98,22 @@ def drafted(
     return envelope
 
 
-def addressed(
-    councils: Sequence[AsyncCouncil], proposal: str | Envelope, body: str, key: str | None, details: Details
-) -> Envelope:
-    """A proposal as a draft, with an id of the council that it belongs to."""
-    if not isinstance(proposal, Envelope):
-        return drafted(councils, proposal, body, key, details)
-    if body or details or key is not None:
-        raise CallerError("a drafted proposal is complete: give its details, and its key, to draft")
-    return proposal
+def _routed(
+    verb: Callable[Concatenate[AsyncCouncil, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[AsyncPool, P], Coroutine[Any, Any, T]]:
+    """A method that calls ``verb`` of the council that has the proposal of the first argument."""
+    signature = inspect.signature(verb)
 
+    @functools.wraps(verb)
+    async def routed(self: AsyncPool, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        about = signature.bind(self, *args, **kwargs).args[1]
+        return await verb(self._of(about), *args, **kwargs)
 
-def all_placed(
-    councils: Sequence[AsyncCouncil], proposals: Iterable[str | Envelope], details: Details
-) -> list[Envelope]:
-    """All proposals as drafts, before any is proposed: if one is invalid, none is proposed."""
-    check_many(proposals)
-    return [
-        addressed(councils, each, "", None, {} if isinstance(each, Envelope) else details)
-        for each in proposals
-    ]
+    return routed
 
 
 class AsyncPool:
-    """A pool's methods as coroutines, for any event loop. Each calls the right council."""
+    """A pool's methods as coroutines, for any event loop. Each calls that of the right council."""
 
     def __init__(self, name: str, councils: Sequence[AsyncCouncil], close: Callable[[], None]) -> None:
         self._name = name
@@ -126,6 +122,14 @@ class AsyncPool:
 
     def _of(self, about: Decision | str) -> AsyncCouncil:
         return self._councils[council_of(id_of(about), len(self._councils))]
+
+    def _addressed(self, proposal: str | Envelope, body: str, key: str | None, details: Details) -> Envelope:
+        """A proposal as a draft, with an id of the council that it belongs to."""
+        if not isinstance(proposal, Envelope):
+            return drafted(self._councils, proposal, body, key, details)
+        if body or details or key is not None:
+            raise CallerError("a drafted proposal is complete: give its details, and its key, to draft")
+        return proposal
 
     async def propose(
         self,
@@ -137,7 +141,8 @@ class AsyncPool:
         human_timeout_s: float | None = None,
         **details: Unpack[Details],
     ) -> Decision:
-        envelope = addressed(self._councils, proposal, body, key, details)
+        """Like ``Council.propose``. All proposals of one ``key`` go to the same council."""
+        envelope = self._addressed(proposal, body, key, details)
         return await self._of(envelope.msg_id).propose(
             envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
         )
@@ -149,42 +154,27 @@ class AsyncPool:
         wait_for_human: bool = False,
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
-        envelopes = all_placed(self._councils, proposals, details)
-        shares: dict[AsyncCouncil, list[int]] = {}
-        for number, envelope in enumerate(envelopes):
-            shares.setdefault(self._of(envelope.msg_id), []).append(number)
-        found: dict[int, Decision | CouncilError] = {}
+        """Like ``Council.propose_many``. If one of the proposals is invalid, none is proposed."""
+        check_many(proposals)
+        envelopes = [
+            self._addressed(each, "", None, {} if isinstance(each, Envelope) else details)
+            for each in proposals
+        ]
+        proposing = (self._of(each.msg_id).propose(each, wait_for_human=wait_for_human) for each in envelopes)
+        return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
-        async def share(council: AsyncCouncil, numbers: list[int]) -> None:
-            own = [envelopes[number] for number in numbers]
-            came = await council.propose_many(own, wait_for_human=wait_for_human)
-            found.update(zip(numbers, came, strict=True))
-
-        await asyncio.gather(*(share(*each) for each in shares.items()))
-        return [found[number] for number in range(len(envelopes))]
-
-    async def cancel(self, proposal_id: str, reason: str = "") -> None:
-        await self._of(proposal_id).cancel(proposal_id, reason)
-
-    async def report(
-        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
-    ) -> None:
-        await self._of(decision).report(decision, stage=stage, ok=ok, text=text)
-
-    async def answer(
-        self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
-    ) -> Decision:
-        council = self._of(escalation_id)
-        return await council.answer(escalation_id, approve=approve, reason=reason, human=human)
-
-    async def decision(self, proposal_id: str) -> Decision | None:
-        return await self._of(proposal_id).decision(proposal_id)
+    cancel = _routed(AsyncCouncil.cancel)
+    report = _routed(AsyncCouncil.report)
+    answer = _routed(AsyncCouncil.answer)
+    decision = _routed(AsyncCouncil.decision)
 
     async def escalations(self) -> list[Escalation]:
+        """The escalations of all councils that wait for a human, oldest first."""
         found = await asyncio.gather(*(council.escalations() for council in self._councils))
         return sorted((each for some in found for each in some), key=lambda each: each.asked_wall_s)
 
     async def status(self) -> dict[str, Any]:
+        """The status of the pool: sums over all councils, and under ``councils`` the status of each."""
         found = await asyncio.gather(*(council.status() for council in self._councils))
         return _summed(self._name, found)
 
@@ -204,6 +194,8 @@ class CouncilPool:
         self.name = name
         self.councils = tuple(Council(handle) for handle in handles)
         self._handles = handles
+        # A loop of the pool's own, so that no council waits for another.
+        self._background = Background(f"pool-{name}")
         self._councils = [council.aio for council in self.councils]
         self.aio = AsyncPool(name, self._councils, self.close)
 
@@ -262,7 +254,7 @@ class CouncilPool:
             handles.append(joined(0))
             place = handles[0].wait(handles[0].status())["pool"]
             if place is None:
-                raise CallerError(f"the council {base.name}.0 is part of no pool: use Council.connect")
+                raise CallerError(f"the council {base.name}.0 is not part of a pool: use Council.connect")
             handles.extend(joined(number) for number in range(1, place[1]))
             return cls(base.name, handles)
 
@@ -294,16 +286,14 @@ class CouncilPool:
         """The council of a proposal, by its id."""
         return self.councils[council_of(proposal_id, len(self.councils))]
 
-    def _wait(self, about: Decision | str, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Waits on the loop of the proposal's council, so that no council waits for another."""
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
-            handle = self._handles[council_of(id_of(about), len(self._handles))]
+            for handle in self._handles:
+                handle.background.refuse_own_thread()
         except CallerError:
             coroutine.close()
             raise
-        return handle.wait(coroutine)
-
-    # Each like the method of Council of that name
+        return self._background.wait(coroutine)
 
     def draft(
         self, summary: str, body: str = "", *, key: str | None = None, **details: Unpack[Details]
@@ -314,20 +304,13 @@ class CouncilPool:
         """
         return drafted(self._councils, summary, body, key, details)
 
-    def propose(
-        self,
-        proposal: str | Envelope,
-        body: str = "",
-        *,
-        key: str | None = None,
-        wait_for_human: bool = False,
-        human_timeout_s: float | None = None,
-        **details: Unpack[Details],
-    ) -> Decision:
-        """Like ``Council.propose``. All proposals of one ``key`` go to the same council."""
-        envelope = addressed(self._councils, proposal, body, key, details)
-        proposing = self.aio.propose(envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s)
-        return self._wait(envelope.msg_id, proposing)
+    propose = blocking(AsyncPool.propose)
+    cancel = blocking(AsyncPool.cancel)
+    report = blocking(AsyncPool.report)
+    answer = blocking(AsyncPool.answer)
+    decision = blocking(AsyncPool.decision)
+    escalations = blocking(AsyncPool.escalations)
+    status = blocking(AsyncPool.status)
 
     def propose_many(
         self,
@@ -337,33 +320,9 @@ class CouncilPool:
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
         """Like ``Council.propose_many``. Use ``draft`` for those that have a key."""
-        envelopes = all_placed(self._councils, proposals, details)  # a caller's iterator runs on this thread
-        return self._handles[0].wait(self.aio.propose_many(envelopes, wait_for_human=wait_for_human))
-
-    def cancel(self, proposal_id: str, reason: str = "") -> None:
-        self._wait(proposal_id, self.aio.cancel(proposal_id, reason))
-
-    def report(
-        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
-    ) -> None:
-        self._wait(decision, self.aio.report(decision, stage=stage, ok=ok, text=text))
-
-    def answer(
-        self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
-    ) -> Decision:
-        answering = self.aio.answer(escalation_id, approve=approve, reason=reason, human=human)
-        return self._wait(escalation_id, answering)
-
-    def decision(self, proposal_id: str) -> Decision | None:
-        return self._wait(proposal_id, self.aio.decision(proposal_id))
-
-    def escalations(self) -> list[Escalation]:
-        """The escalations of all councils that wait for a human, oldest first."""
-        return self._handles[0].wait(self.aio.escalations())
-
-    def status(self) -> dict[str, Any]:
-        """The status of the pool: sums over all councils, and under ``councils`` the status of each."""
-        return self._handles[0].wait(self.aio.status())
+        check_many(proposals)
+        given = [*proposals]  # a caller's iterator runs on this thread
+        return self._wait(self.aio.propose_many(given, wait_for_human=wait_for_human, **details))
 
     def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
         """Like ``Council.guard``. Each call goes to any of the councils."""
@@ -371,7 +330,10 @@ class CouncilPool:
 
     def close(self) -> None:
         """Closes all of them, even if one raises; see ``Council.close``."""
-        _close(self.councils)
+        try:
+            _close(self.councils)
+        finally:
+            self._background.stop()
 
     def __enter__(self) -> Self:
         return self

@@ -1,16 +1,16 @@
 """Runs an approved call, verifies or reverts it, and reports each step to the council.
 
-The order of the steps is written once, for plain and for async functions: a generator yields each call, and is sent
-its result. Each step is reported before the next one begins. If a report fails, the steps still run, and the caller
-is told what ran (rules 3.1).
+The order of the steps is written once, for plain and for async functions: a coroutine, which never suspends for a
+plain function. Each step is reported before the next one begins. If a report fails, the steps still run, and the
+caller is told what ran (rules 3.1).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from council.agents.messaging.logs import get_logger
 from council.core.state import REASON_TOLD_MAX, ActionStage, Decision
@@ -34,12 +34,11 @@ class StepResult(NamedTuple):
 
 
 Work = Callable[[], Any]
-Course = Generator[Work, StepResult, StepResult]
 
 
 @dataclass(slots=True)
 class Performance:
-    """One run of an approved call. ``report`` tells the council; with ``awaits``, its result is awaited.
+    """One run of an approved call. ``report`` tells the council. ``awaits``: results that can be awaited are awaited.
 
     ``discreet``: of an error only the type is reported, because its text may hold a hidden argument.
     """
@@ -49,96 +48,103 @@ class Performance:
     report: Callable[..., Any]
     awaits: bool
     discreet: bool
-    _unheard: bool = False
+    _unreported: bool = False
     _ended_by: BaseException | None = None
 
-    def course(
+    async def steps(
         self, function: Work, verify: Callable[[Any], Any] | None = None, revert: Work | None = None
-    ) -> Course:
-        """The steps in order. Returns the function's result, or raises its error or NotVerified."""
-        ran = yield function
-        if ran.error is None and not self.awaits and _is_still_to_run(ran.value):
-            return self._not_run(ran.value, checked=verify is not None or revert is not None)
-        yield from self._report("act", "" if ran.error is None else self._words(ran.error))
-        error: BaseException | None = ran.error
-        if error is None and verify is not None:
-            found = yield lambda: verify(ran.value)
-            why = self._amiss(found)
-            yield from self._report("verify", why)
-            error = self._unverified(why, found.error) if why else None
-        if error is None:
+    ) -> StepResult:
+        """The steps in order. Returns the function's result, or its error or NotVerified."""
+        ran = await self._step(function)
+        if ran.error is None and not self.awaits and _has_not_run(ran.value):
+            return self._refused(ran.value, checked=verify is not None or revert is not None)
+        await self._report("act", self._describe(ran.error))
+        found, why = StepResult(), ""
+        if ran.error is None and verify is not None:
+            found = await self._step(lambda: verify(ran.value))
+            why = self._why_unverified(found)
+            await self._report("verify", why)
+        if ran.error is None and not why:
             return StepResult(ran.value, self._ended_by)
+        undone, failed = StepResult(), ""
         if revert is not None:
-            undone = yield revert
-            failed = "" if undone.error is None else self._words(undone.error)
-            if _is_still_to_run(undone.value):
-                failed = _unstarted(undone.value, "revert")
-            yield from self._report("revert", failed)
-            error = self._put_back(error, failed, undone.error)
+            undone = await self._step(revert)
+            unrun = _closed_unrun(undone.value, "revert") if _has_not_run(undone.value) else ""
+            failed = unrun or self._describe(undone.error)
+            await self._report("revert", failed)
+        how = "" if revert is None else f"it could not be reverted: {failed}" if failed else "it was reverted"
+        error: BaseException
+        own = found.error if _is_interrupt(found.error) else ran.error
+        if own is not None:
+            error = own
+            if how:
+                error.add_note(f"{self.name}: {how}")
+        else:
+            words = f"{self.name} ran, and is not verified: {why}" + (f"; {how}" if how else "")
+            error = NotVerified(words, decision=self.decision, reverted=bool(how) and not failed)
+            error.__cause__ = found.error or undone.error
+        if _is_interrupt(undone.error):
+            undone.error.__context__ = error
+            error = undone.error
         return StepResult(error=self._ended_by or error)
 
-    def _report(self, stage: ActionStage, why: str) -> Generator[Work, StepResult, None]:
-        """Reports a step; ``why`` is its error, if it failed. After a failed report no more are made."""
-        if self._unheard:
-            return
-        told = yield lambda: self.report(self.decision, stage=stage, ok=not why, text=why)
-        if told.error is None:
-            return
-        self._unheard = True  # the council would refuse later stages without this one
-        if not isinstance(told.error, Exception):  # for Ctrl-C, the revert still runs, and then it ends
-            self._ended_by = told.error
-        about = {"proposal_id": self.decision.proposal_id, "stage": stage, "ok": not why}
-        log.warning("the result of an action was not reported", call=self.name, **about, why=str(told.error))
+    async def _step(self, work: Work) -> StepResult:
+        try:
+            value = work()
+        except BaseException as error:  # noqa: BLE001 - ``steps`` decides what is raised
+            return StepResult(error=error)
+        if not self.awaits or not inspect.isawaitable(value):
+            return StepResult(value)
+        try:
+            return StepResult(await value)
+        except GeneratorExit:  # this coroutine itself is being closed, and may not await any more
+            raise
+        except BaseException as error:  # noqa: BLE001 - ``steps`` decides what is raised
+            return StepResult(error=error)
 
-    def _amiss(self, found: StepResult) -> str:
+    async def _report(self, stage: ActionStage, why: str) -> None:
+        """Reports a step; ``why`` is its error, if it failed. After a failed report no more are made."""
+        if self._unreported:
+            return
+        done = await self._step(lambda: self.report(self.decision, stage=stage, ok=not why, text=why))
+        if done.error is None:
+            return
+        self._unreported = True  # the council would refuse later stages without this one
+        if _is_interrupt(done.error):  # the revert still runs, and then it ends
+            self._ended_by = done.error
+        about = {"proposal_id": self.decision.proposal_id, "stage": stage, "ok": not why}
+        log.warning("the result of an action was not reported", call=self.name, **about, why=str(done.error))
+
+    def _why_unverified(self, found: StepResult) -> str:
         """Why the result of verify is not a success; empty if it is."""
         if found.error is not None:
-            return f"verify raised {self._words(found.error)}"
-        if _is_still_to_run(found.value):
-            return _unstarted(found.value, "verify")
+            return f"verify raised {self._describe(found.error)}"
+        if _has_not_run(found.value):
+            return _closed_unrun(found.value, "verify")
         try:
             if found.value:
                 return ""
             kind = "" if found.value is None or found.value is False else "a false "
             return f"verify gave {kind}{type(found.value).__name__ if kind else found.value}"
         except Exception as error:  # noqa: BLE001 - the value's own code
-            return f"verify gave a {type(found.value).__name__} that is neither true nor false: {self._words(error)}"
+            kind = type(found.value).__name__
+            return f"verify gave a {kind} that is neither true nor false: {self._describe(error)}"
 
-    def _unverified(self, why: str, cause: BaseException | None) -> BaseException:
-        if cause is not None and not isinstance(cause, Exception):
-            return cause
-        error = NotVerified(
-            f"{self.name} ran, and is not verified: {why}", decision=self.decision, reverted=False
-        )
-        error.__cause__ = cause
-        return error
-
-    def _put_back(self, error: BaseException, failed: str, cause: BaseException | None) -> BaseException:
-        """The error for the caller, with the result of the revert."""
-        if cause is not None and not isinstance(cause, Exception):
-            cause.__context__ = error
-            return cause
-        how = "it was reverted" if not failed else f"it could not be reverted: {failed}"
-        if not isinstance(error, NotVerified) or error.decision is not self.decision:
-            error.add_note(f"{self.name}: {how}")
-            return error
-        told = NotVerified(f"{error.message}; {how}", decision=self.decision, reverted=not failed)
-        told.__cause__ = error.__cause__ or cause
-        return told
-
-    def _words(self, error: BaseException) -> str:
+    def _describe(self, error: BaseException | None) -> str:
+        if error is None:
+            return ""
         kind = type(error).__name__
         try:
-            said = "" if self.discreet else str(error)
+            text = "" if self.discreet else str(error)
         except Exception:  # noqa: BLE001 - the exception's own code
-            said = ""
-        return printable(f"{kind}: {said}" if said else kind)[:REASON_TOLD_MAX]
+            text = ""
+        return printable(f"{kind}: {text}" if text else kind)[:REASON_TOLD_MAX]
 
-    def _not_run(self, given: Any, *, checked: bool) -> StepResult:
+    def _refused(self, given: Any, *, checked: bool) -> StepResult:
         """The result of a plain function that returned a coroutine or iterator: it has not run yet."""
         if not checked:
             return StepResult(given)
-        why = _unstarted(given, self.name)
+        why = _closed_unrun(given, self.name)
         return StepResult(
             error=CallerError(
                 f"{self.name} did not run: {why}; make it an async function to have it verified"
@@ -146,46 +152,26 @@ class Performance:
         )
 
 
-def run(course: Course) -> Any:
-    """Runs a course. Returns the function's result, or raises the course's error."""
-    work: Work | None = next(course)
-    while work is not None:
-        try:
-            done = StepResult(work())
-        except BaseException as error:  # noqa: BLE001 - the course decides what is raised
-            done = StepResult(error=error)
-        work, done = _next(course, done)
-    return done.value_or_raise()
-
-
-async def run_async(course: Course) -> Any:
-    """Like ``run``, but awaits the results that can be awaited."""
-    work: Work | None = next(course)
-    while work is not None:
-        try:
-            value = work()
-            done = StepResult(await value if inspect.isawaitable(value) else value)
-        except GeneratorExit:  # the coroutine itself is being closed, and may not await any more
-            raise
-        except BaseException as error:  # noqa: BLE001 - the course decides what is raised
-            done = StepResult(error=error)
-        work, done = _next(course, done)
-    return done.value_or_raise()
-
-
-def _next(course: Course, done: StepResult) -> tuple[Work | None, StepResult]:
-    """The next step; or None with the course's result."""
+def run_blocking(steps: Coroutine[Any, Any, StepResult]) -> Any:
+    """The result of steps that never suspend, because they await nothing."""
     try:
-        return course.send(done), done
+        steps.send(None)
     except StopIteration as end:
-        return None, end.value
+        result: StepResult = end.value
+        return result.value_or_raise()
+    raise AssertionError("a step of a plain function was awaited")
 
 
-def _is_still_to_run(value: Any) -> bool:
+def _is_interrupt(error: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether it is to end the program, as Ctrl-C does."""
+    return error is not None and not isinstance(error, Exception)
+
+
+def _has_not_run(value: Any) -> bool:
     return inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)
 
 
-def _unstarted(value: Any, name: str) -> str:
+def _closed_unrun(value: Any, name: str) -> str:
     """The description of a coroutine that is never awaited. It is closed, so it never runs."""
     if inspect.iscoroutine(value) or inspect.isgenerator(value):
         value.close()

@@ -1,4 +1,4 @@
-"""The commands of ``council``: reads the command line, calls the command, and turns its result into an exit code.
+"""The commands of ``council``: parses the command line, calls the command, and returns its exit code.
 
 Nothing heavy is imported before a command needs it, so that ``council --help`` is quick.
 """
@@ -56,7 +56,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _all(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version, and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version, and end.")
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show where in the code an error was raised.")
@@ -104,7 +104,7 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
 
 
 def _flowing(command: Callable[..., object]) -> str:
-    """What a command says of itself, each paragraph in one line: the terminal breaks these, and not the source."""
+    """A command's docstring with each paragraph on one line, so that the terminal breaks the lines."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
@@ -123,36 +123,31 @@ def _raise_terminated(number: int, frame: object) -> NoReturn:
     raise Interrupted("ended by SIGTERM", TERMINATED)
 
 
-_WANTS_HELP = {"--help", "-h"}
-
-
-@functools.cache
-def _command_line() -> Callable[..., object]:
-    """``app`` as a command that can be called. Building it takes 20 ms."""
-    return typer.main.get_command(app)
+_command_line = functools.cache(lambda: typer.main.get_command(app))  # which takes 20 ms
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Does what a command line says; returns the exit code. Errors are one message, never a traceback."""
+    """Runs a command line, and returns the exit code. An error is one message, never a traceback."""
     given = list(arguments)
+    wants_help = not {"--help", "-h"}.isdisjoint(given)
     report = Report(as_json="--json" in given)
     usage_error = typer.BadParameter.__base__  # the class of all errors in a command line
     assert usage_error is not None
     try:
         done = _command_line()(args=given, prog_name="council", standalone_mode=False)
-        if done == INTERRUPTED:  # what typer makes of Ctrl-C outside of what handles it itself
+        if done == INTERRUPTED:  # typer returns it for a Ctrl-C that no command handles
             raise KeyboardInterrupt
         return done if isinstance(done, int) else DONE
     except SystemExit:
-        if _WANTS_HELP.isdisjoint(given):
+        if not wants_help:
             raise
-        return DONE  # it is what typer's console makes of a reader who has enough
+        return DONE  # the reader has closed the output
     except (KeyboardInterrupt, typer.Abort):
         return report.error(Interrupted("nothing was left open"))
-    except Exception as error:  # noqa: BLE001 - whatever it was, it is told
+    except Exception as error:  # noqa: BLE001 - every error is printed
         if isinstance(error, usage_error):
             return report.error(_usage_fault(error))
-        if isinstance(error, OSError) and not (_WANTS_HELP | {"--version"}).isdisjoint(given):
+        if isinstance(error, OSError) and (wants_help or "--version" in given):
             return report.error(Unwritable(error.strerror or str(error)))  # typer prints these by itself
         if "--debug" in itertools.takewhile(lambda each: each.startswith("-"), given):
             traceback.print_exc()
@@ -160,12 +155,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _usage_fault(error: Exception) -> UsageFault:
-    """An error of the option parser, in our words; without a message where the help was shown instead."""
-    told = getattr(error, "format_message", None)
+    """An error of the option parser; without a message if the parser printed the help instead."""
     context = getattr(error, "ctx", None)
-    message = (told() if callable(told) else str(error)).replace(
-        "Value error, ", ""
-    )  # the parser's own words
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    message = message.replace("Value error, ", "")  # the parser's own words
     return UsageFault(f"{message} (see {context.command_path} --help)" if message and context else message)
 
 
@@ -173,19 +166,18 @@ def main() -> NoReturn:
     """The entry point of the command ``council``."""
     with contextlib.suppress(ValueError):  # outside of the main thread
         signal.signal(signal.SIGTERM, _raise_terminated)
-    _open_what_is_closed()
-    code = run(sys.argv[1:])
-    sys.exit(flushed(code))
+    _open_closed_descriptors()
+    sys.exit(flushed(run(sys.argv[1:])))
 
 
-def _open_what_is_closed() -> None:
-    """Puts something at the descriptors 0 to 2 where nothing is, lest the next file or socket be taken for them."""
+def _open_closed_descriptors() -> None:
+    """Opens the null device at closed standard descriptors, or the next open file would get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # at the lowest free number
     if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115 - for as long as the process lasts, as the next one
+        sys.stdin = open(os.devnull)  # noqa: SIM115 - for the life of the process, as the next one
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -57,6 +57,13 @@ Ship = Annotated[
 Dashboard = Annotated[
     bool, typer.Option("--dashboard", help="Start Ray's dashboard along with a Ray of the council's own.")
 ]
+Body = Annotated[
+    str, typer.Option("--body", metavar="TEXT|@FILE|-", help="More on it: text, @file, or - for the input.")
+]
+Action = Annotated[
+    tuple[str, str] | None,
+    typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
+]
 History = Annotated[
     str | None,
     typer.Option(

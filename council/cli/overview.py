@@ -61,7 +61,7 @@ def heading(status: Mapping[str, Any]) -> Text:
 
 
 def seats(status: Mapping[str, Any]) -> Table:
-    """The roll: each seat, whether it counts, and how long ago its heart beat."""
+    """The roll: each seat, whether it is active, and the time since its last heartbeat."""
     limit_s = float(status["inactivity_limit_s"])
     found = table("seat", "", "heartbeat", "ago", "beats", "restarts", numbers=("ago", "beats", "restarts"))
     for seat in status["seats"]:
@@ -81,7 +81,7 @@ def seats(status: Mapping[str, Any]) -> Table:
 
 
 def bar(age_s: float, limit_s: float) -> Text:
-    """How much of the time that a seat may be silent has passed."""
+    """The share of the time that a seat may be silent which has passed."""
     part = min(max(age_s / limit_s, 0.0), 1.0)
     full = round(part * BAR_CELLS)
     style = "green" if part < 0.5 else "yellow" if part < 1 else "red"
@@ -89,7 +89,7 @@ def bar(age_s: float, limit_s: float) -> Text:
 
 
 def inactive_seats(status: Mapping[str, Any]) -> list[Text]:
-    """Why each inactive seat is that."""
+    """Why each inactive seat is inactive."""
     return [
         text(f"{seat['name']} is inactive: {line(str(seat['why']))}", "yellow")
         for seat in status["seats"]
@@ -98,7 +98,7 @@ def inactive_seats(status: Mapping[str, Any]) -> list[Text]:
 
 
 def open_proposals(status: Mapping[str, Any], *, rows_max: int = 20) -> RenderableType:
-    """What is deliberated or ruled on, with the votes that are in; what waits for a human stands elsewhere."""
+    """The proposals that seats or Prime still work on, with the votes so far."""
     found = [each for each in status["open"] if each["stage"] != "human"]
     if not found:
         return Text("no open proposal", DIM)
@@ -169,7 +169,7 @@ def _journal(status: Mapping[str, Any]) -> Text:
 
 
 def stalled(status: Mapping[str, Any]) -> list[RenderableType]:
-    """Why nothing can be kept at the moment, and what that holds up; or why it is not vouched for."""
+    """Why the journal is stalled, and what waits for it; or why it has no checkpoint."""
     if status["journal_trouble"] is None:
         unsigned = status["journal_unsigned"]
         return [text(f"the journal has no checkpoint: {line(unsigned)}", "yellow")] if unsigned else []
@@ -179,7 +179,7 @@ def stalled(status: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def served(told: Mapping[str, Any]) -> list[RenderableType]:
-    """Where the council's page and its metrics are, or why they are not; of what it is not to have, nothing."""
+    """The addresses of the panel and the metrics, or why there are none; nothing for one that is turned off."""
     seen = {what: told.get(what) or {} for what in ("panel", "metrics")}
     lines: list[RenderableType] = [
         text(f"{what} {each['url']}" if each["url"] else f"no {what}: {each['notice']}", DIM)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from council.cli.report import Report, UsageFault
 from council.kinds.text import clean
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from council.config.load import Loaded
 
 How = Literal["connected", "launched", "inline"]
-# What a command does where no council is up: asks for one or for --inline, runs one itself, asks for one.
+# If no council is up, a command asks for one or --inline, runs one itself, or asks for one.
 Sole = Literal["error", "inline", "running"]
 
-
-# Of a seat, what says which key is sent where.
+# The keys of a seat that say which key is sent where.
 _OF_A_KEY = ("base_url", "api_key_env", "api_key_file")
 
 
 @dataclass(slots=True)
 class Where:
-    """What the command line says of the council to use. The configuration is read once, and found from here:
-    the working folder changes before Ray is used. Not ``trusts_folder``: what is reviewed must not choose its
-    own jury, nor have a class of its choosing built, so no configuration is looked for around it.
+    """Which council to use, by the command line and the configuration, which is read once.
+
+    Without ``trusts_folder`` no configuration is looked for around the working folder: a change under review must not
+    choose its own jury, nor have a class of its choosing built.
     """
 
     config: Path | None = None
@@ -53,52 +53,59 @@ class Where:
         from council.config.load import load
 
         if self._loaded is None:
+            flags = {
+                "name": self.name,
+                "ray_address": self.address,
+                "ray_insecure": self.insecure or None,
+                "ray_ship": self.ship or None,
+                "ray_dashboard": self.dashboard or None,
+            }
             start = None if self.trusts_folder else Path(Path.cwd().anchor)  # nothing is above it
-            flags: dict[str, Any] = {"name": self.name, "ray_address": self.address}
-            flags |= {"ray_insecure": self.insecure or None, "ray_ship": self.ship or None}
-            flags["ray_dashboard"] = self.dashboard or None
             self._loaded = load(self.config, start=start, flags=flags)
         return self._loaded
 
     def found_here(self, key: str) -> str | None:
-        """The file found around the working folder that a value comes from; None where the user named its source.
+        """The file found around the working folder that gives a value; None if the user named the file.
 
-        The folder may be a repository of anybody's: what its files name is not connected or imported unasked.
+        The folder may be anybody's repository, so what its files name is not connected to or imported unasked.
         """
         origin = self.loaded().origins.get(key, "")
         return origin if self.config is None and os.sep in origin else None
 
+    def seat_found_here(self, seat: str, keys: Iterable[str]) -> str | None:
+        """The first such file that gives one of these keys of a seat."""
+        files = (self.found_here(f"seats.{seat}.{key}") for key in keys)
+        return next((file for file in files if file is not None), None)
+
     def refuse_address_found(self) -> None:
-        """Raises UsageFault where nothing but such a file names the Ray, and no council was brought up there."""
+        """Raises UsageFault if only such a file names the Ray, and no council was brought up there."""
         from council.cluster import known
 
         file, config = self.found_here("ray_address"), self.loaded().config
         kept = known.read(config.name)
         if file is not None and (kept is None or kept.address != config.ray_address):
-            raise _anybodys(
-                file, f"names the Ray at {config.ray_address}", f"{_config_option(file)}, or --address"
-            )
+            does = f"names the Ray at {config.ray_address}"
+            raise _untrusted(file, does, f"{_config_option(file)}, or --address")
 
     def refuse_insecure_found(self) -> None:
-        """Raises UsageFault where nothing but such a file says that a cluster without a token will do."""
+        """Raises UsageFault if only such a file allows a cluster without a token."""
         file = self.found_here("ray_insecure")
         if file is not None and self.loaded().config.ray_insecure:
-            raise _anybodys(file, "says ray_insecure", "--insecure")
+            raise _untrusted(file, "says ray_insecure", "--insecure")
 
     def refuse_keys_found(self) -> None:
-        """Raises UsageFault where nothing but such a file says which key goes to which server."""
+        """Raises UsageFault if only such a file says which key is sent to which server."""
         for seat in self.loaded().config.seats:
             key = seat.api_key_env or seat.api_key_file
-            files = (self.found_here(f"seats.{seat.name}.{name}") for name in _OF_A_KEY)
-            file = next((file for file in files if file is not None), None)
+            file = self.seat_found_here(seat.name, _OF_A_KEY)
             if key is not None and file is not None:
                 does = f"has seat {seat.name} send the key in {key} to {seat.base_url}"
-                raise _anybodys(file, does, _config_option(file))
+                raise _untrusted(file, does, _config_option(file))
 
 
-def _anybodys(file: str, does: str, say: str) -> UsageFault:
-    lies = "lies in the working folder or above it, where it may be anybody's"
-    return UsageFault(f"{file} {does}, and {lies}: if it is yours, say {say}")
+def _untrusted(file: str, does: str, option: str) -> UsageFault:
+    where = "is in the working folder or above it, where it may be anybody's"
+    return UsageFault(f"{file} {does}, and {where}: if it is yours, give {option}")
 
 
 def _config_option(file: str) -> str:
@@ -107,7 +114,7 @@ def _config_option(file: str) -> str:
 
 @contextlib.contextmanager
 def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tuple[Council, How]]:
-    """The council, closed (or left, if it runs by itself) at the end. ``sole``: what to do where none is up.
+    """The council, closed at the end, or left if it runs by itself. ``sole``: what to do if none is up.
 
     Raises UsageFault, ConfigError, MindError, Unreachable, VersionMismatch, NameTaken.
     """
@@ -136,11 +143,10 @@ def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
                 return Council.connect(config=config), "connected"
         if sole != "inline" or where.name is not None:
             known.located(config.name)  # it may have crashed
-            raise _none(config.name, sole)
+            raise _not_up(config.name, sole)
     where.refuse_keys_found()
-    # Nobody can answer in a council that ends with this command: so it needs no human's key, nor where to keep it.
-    # And it has nothing to go on with another time: unless a store is named, it keeps no journal on disk, so that
-    # it is in the way of no other council of its name.
+    # Nobody can answer in a council that ends with this command, so it needs no human's key. It can't go on later, so
+    # it keeps no journal on disk unless a store is named, and is in the way of no other council of its name.
     config = config.model_copy(update={"humans": {}, "store": config.store or MEMORY})
     if where.launch:
         with waiting(report, "starting a council on Ray"):
@@ -153,17 +159,16 @@ def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     return Council.inline(config), "inline"
 
 
-def _none(name: str, sole: Sole) -> Exception:
+def _not_up(name: str, sole: Sole) -> Exception:
     from council.cluster import known
     from council.protocol.errors import Unreachable
 
     others = ", ".join(each.name for each in known.every())
     up = f" (up: {others})" if others else ""
-    other_way = "name another with --name or --address"
-    if sole != "running":
-        other_way = "run one in this process with --inline"
+    other = "name another with --name or --address"
+    other = other if sole == "running" else "run one in this process with --inline"
     return Unreachable(
-        f"no council named {name} is up{up}: bring it up with council up, or {other_way}", name=name
+        f"no council named {name} is up{up}: bring it up with council up, or {other}", name=name
     )
 
 

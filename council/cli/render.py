@@ -55,9 +55,9 @@ def standing_word(decision: Decision) -> str:
 
 
 def decision(decided: Decision, *, council: str | None = None, ended: bool = False) -> RenderableType:
-    """A decision with all that it rests on: every seat, the tally, the ruling, the dissent.
+    """A decision with its reasons: every seat, the tally, the ruling, the dissent.
 
-    ``ended``: its council is no more, so that nobody can answer what is escalated.
+    ``ended``: its council has ended, so an escalation can't be answered.
     """
     how = standing_word(decided)
     style = OUTCOME_STYLES[how]
@@ -83,7 +83,7 @@ def decision(decided: Decision, *, council: str | None = None, ended: bool = Fal
 
 
 def table(*columns: str, numbers: Iterable[str] = (), wide: str | None = None) -> Table:
-    """A table without lines; the columns of ``numbers`` stand right, the one that is ``wide`` has what is left."""
+    """A table without lines. The columns in ``numbers`` are right-aligned; ``wide`` gets the remaining width."""
     found = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0), expand=wide is not None)
     for name in columns:
         found.add_column(name, no_wrap=name != wide, ratio=1 if name == wide else None)
@@ -92,13 +92,13 @@ def table(*columns: str, numbers: Iterable[str] = (), wide: str | None = None) -
 
 
 def one_line(found: Table) -> Table:
-    """Has the last column cut instead of wrapped, so that a row is a line."""
+    """Cuts the last column instead of wrapping it, so that a row is one line."""
     found.columns[-1].no_wrap, found.columns[-1].overflow = True, "ellipsis"
     return found
 
 
 def facts(lines: Iterable[tuple[str, Text]]) -> Table:
-    """Lines of a label and what is said of it, which may be long."""
+    """Lines of a label and a text, which may be long."""
     found = table("label", "said", wide="said")
     found.show_header, found.columns[0].style, found.columns[1].overflow = False, DIM, "fold"
     for label, said in lines:
@@ -161,7 +161,7 @@ def happened(found: Entry | Event) -> Text:
 
 
 def came_to(entry: Entry) -> Text:
-    """What was decided or escalated by a record, if anything was."""
+    """What a record decided or escalated, if anything."""
     if entry.more or len(entry.decisions) + len(entry.escalations) > 1:
         ends = Counter(str(each.outcome) for each in entry.decisions)
         ends.update("to a human" if end is None else end for end in entry.more.values())
@@ -223,7 +223,7 @@ def ballot_cells(ballot: Ballot) -> tuple[Text, Text, Text, Text, Text]:
 
 
 def shortened(reason: str) -> str:
-    """A reason, as long as it is read on a terminal; says so where it is longer."""
+    """A reason, cut to what is read on a terminal."""
     if len(reason) <= REASON_CHARS_MAX:
         return reason.strip() or "(no reason given)"
     rest = len(reason) - REASON_CHARS_MAX
@@ -231,7 +231,7 @@ def shortened(reason: str) -> str:
 
 
 def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
-    """What else the decision says of itself."""
+    """The other facts of a decision."""
     if decided.escalated_for:
         yield "escalated", text("; ".join(decided.escalated_for))
     if decided.tie_break is not None:

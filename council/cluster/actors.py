@@ -93,7 +93,7 @@ class SeatActor:
     def __init__(
         self, config: CouncilConfig, name: str, key: bytes, council_id: str, coordinator: Any
     ) -> None:
-        _spare_the_collector()
+        _freeze_gc()
         self._attended = threading.Event()
         # Before the mind is built, which may take long: the seat is detached, and its coordinator may die meanwhile.
         threading.Thread(target=self._watch, args=(coordinator,), name="orphan-watch", daemon=True).start()
@@ -167,7 +167,7 @@ class CoordinatorActor:
     """
 
     def __init__(self, config: CouncilConfig, council_id: str, keys: Keys) -> None:
-        _spare_the_collector()
+        _freeze_gc()
         self._config = config
         self._council_id = council_id
         self._keys = keys
@@ -410,12 +410,14 @@ class RayTransport:
         except ray_errors.RuntimeEnvSetupError as error:
             raise OperatorError(f"seat {name}: its runtime_env can't be set up: {error}", seat=name) from None
         except ray_errors.RayActorError as error:
-            cause = _mind_error(error)
-            raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None
+            # Of the constructor's error Ray keeps only the text.
+            _, found, text = str(error).partition("MindError: ")
+            why = text.strip().splitlines()[0] if found else f"seat {name} could not start: {error}"
+            raise MindError(why, seat=name, mind="?") from None
 
     async def _node(self, name: str) -> str:
-        told: bytes = await result(self._actors[name].node.remote())
-        return told.decode("ascii", "replace")
+        node: bytes = await result(self._actors[name].node.remote())
+        return node.decode("ascii", "replace")
 
     def placement(self) -> dict[str, Any]:
         """The host of each actor, and whether the coordinator must stay on its own."""
@@ -465,22 +467,7 @@ class RayTransport:
             ray.kill(actor, no_restart=True)
 
 
-def _mind_error(error: BaseException) -> MindError | None:
-    """The MindError that an actor's constructor raised, from Ray's report of its death."""
-    seen: BaseException | None = error
-    while seen is not None:
-        for candidate in (seen, getattr(seen, "cause", None)):
-            if isinstance(candidate, MindError):
-                return candidate
-        seen = getattr(seen, "cause", None) or seen.__cause__ or seen.__context__
-    text = str(error)
-    marker = "MindError: "
-    if marker in text:
-        return MindError(text.split(marker, 1)[1].strip().splitlines()[0], seat="?", mind="?")
-    return None
-
-
-def _spare_the_collector() -> None:
+def _freeze_gc() -> None:
     """Makes this actor's process look for garbage cycles less often: it makes many objects and hardly any cycles.
 
     Python's default, every 700 objects, took a fifth of a coordinator's time.

@@ -37,7 +37,7 @@ _HOW = f"set {TOKEN_PATH} to a file with the cluster's token (ray get-auth-token
 
 @dataclass(frozen=True, slots=True)
 class AuthMode:
-    """Whether a cluster's head demands a token (``demands_token``) or lets anybody in."""
+    """Whether a cluster's head demands a token (``demands_token``) or admits everyone."""
 
     address: str
     demands_token: bool
@@ -49,15 +49,22 @@ class AuthMode:
 
         ``token`` is used if it is set, otherwise the environment's. The environment is restored afterwards.
         """
-        told: dict[str, str | None] = {MODE: "token" if self.demands_token else "disabled"}
+        variables: dict[str, str | None] = {MODE: "token" if self.demands_token else "disabled"}
         if self.token is not None:
-            told |= {TOKEN: self.token, TOKEN_PATH: None}
-        before = {name: os.environ.get(name) for name in told}
-        _set(told)
-        try:
+            variables |= {TOKEN: self.token, TOKEN_PATH: None}
+        with environment(variables):
             yield
-        finally:
-            _set(before)
+
+
+@contextlib.contextmanager
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Sets environment variables, and restores them afterwards. None removes one."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
+    try:
+        yield
+    finally:
+        _set(before)
 
 
 def _set(variables: Mapping[str, str | None]) -> None:
@@ -95,12 +102,12 @@ def _lets_in(address: str, token: str | None) -> bool:
             call: Any = channel.unary_unary(_CALL)
             call(b"", timeout=PROBE_TIMEOUT_S, metadata=shown)
     except grpc.RpcError as error:
-        told: Any = error
-        if told.code() == grpc.StatusCode.UNAUTHENTICATED:
+        call_error: Any = error
+        if call_error.code() == grpc.StatusCode.UNAUTHENTICATED:
             return False
         raise Unreachable(
-            f"something listens at {address}, but it answers as no Ray does ({told.code().name}: "
-            f"{told.details()}): give the address of the head, whose port is 6379 unless ray start says another",
+            f"something listens at {address}, but it does not answer as Ray does ({call_error.code().name}: "
+            f"{call_error.details()}): give the address of the head; its port is 6379 unless ray start says another",
             address=address,
         ) from error
     return True
@@ -108,21 +115,14 @@ def _lets_in(address: str, token: str | None) -> bool:
 
 def refuse_if_nobody_listens(address: str) -> None:
     """Raises at once for an invalid address or a closed port, which Ray would try for minutes."""
-    scheme, found, _ = address.partition("://")
     host, _, port = address.rpartition(":")
-    if found and scheme == "ray":
+    if "://" in address or not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         raise Unreachable(
-            f"{address} is for Ray's client, over which a council can't be talked to: use host:port of the head, on "
-            "one of the cluster's machines, or ray job submit",
+            f"{address} is not the address of a Ray's head: expected host:port, or auto. A council can't be reached "
+            "through Ray's client (ray://) or its jobs' server (http://): run this on one of the cluster's machines, "
+            "or use ray job submit",
             address=address,
         )
-    if found:
-        raise Unreachable(
-            f"{address} is where Ray takes jobs: submit one there with ray job submit, or give host:port of the head",
-            address=address,
-        )
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise Unreachable(f"{address} is no address of a Ray: expected host:port, or auto", address=address)
     try:
         socket.create_connection((host.strip("[]"), int(port)), PROBE_TIMEOUT_S).close()
     except (OSError, UnicodeError) as error:
@@ -170,11 +170,11 @@ def open_to_others(path: Path) -> str | None:
 
 
 def insecure(address: str) -> ConfigError:
-    """The error for a Ray that lets anybody in, which is used only if the settings allow it."""
+    """The error for a Ray that admits everyone, which is used only if the settings allow it."""
     why = (
-        f"the Ray at {address} demands no token: anybody who reaches its ports can run code there, read the "
-        f"council's keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md), or, where nobody "
-        "else reaches it, say --insecure (setting ray_insecure)"
+        f"the Ray at {address} demands no token: anyone who reaches its ports can run code there, read the council's "
+        f"keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md) or, if no one else can "
+        "reach it, use --insecure (setting ray_insecure)"
     )
     return ConfigError(why, problems=[why])
 
@@ -182,8 +182,8 @@ def insecure(address: str) -> ConfigError:
 def no_node(address: str) -> Unreachable:
     """The error for a machine that runs none of a cluster's nodes."""
     return Unreachable(
-        f"this machine is no node of the Ray at {address}, and only from one can its actors be called: run this on a "
-        "node (ray exec cluster.yaml …), make this machine one (ray start --address=…), or use ray job submit",
+        f"this machine is not a node of the Ray at {address}, and actors can be called only from a node: run this on "
+        "one (ray exec cluster.yaml …), make this machine one (ray start --address=…), or use ray job submit",
         address=address,
     )
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import ray
 from ray import exceptions as ray_errors
@@ -36,6 +36,8 @@ ACTORS = "council.cluster.actors"  # each node must be able to import it
 # Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must get an error
 # instead, so Ray is given a week. It keeps this time in milliseconds.
 RECONNECT_S = 7 * 86_400
+# How long Ray tries to reach a cluster's head.
+CONNECT_TIMEOUT_S = 30
 # A thread that waits for Ray checks at least this often whether an answer is still possible.
 SLICE_S = 2.0
 # How long the end of the connection waits for calls that are inside Ray.
@@ -82,11 +84,8 @@ class RayLink:
                 self._inside -= 1
                 self._calls.notify_all()
 
-    def result(self, connection: object, call: Any, timeout_s: float, look: Callable[[], object]) -> Any:
-        """The result of a call over that connection. ``look`` raises if no answer is possible any more.
-
-        Raises Dropped, and Ray's errors.
-        """
+    def result(self, connection: object, call: Any, timeout_s: float) -> Any:
+        """The result of a call over that connection. Raises Dropped, Ray's errors, and Unreachable if Ray is gone."""
         ends_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, ends_s - time.monotonic())
@@ -96,7 +95,7 @@ class RayLink:
                 except ray_errors.GetTimeoutError:
                     if left_s <= SLICE_S:
                         raise
-                    look()
+                    refuse_if_gone()
 
     def hold(self) -> Callable[[], None] | None:
         """Holds the connection. Returns the function that releases it; None if it was not made here."""
@@ -129,17 +128,23 @@ class RayLink:
                 self._end()
             yield
 
-    def move(self, address: str | None, *, held: bool) -> None:
-        """Ends a connection to another Ray than that at ``address``, if only the caller holds it.
+    def refuse_another(self, address: str | None, *, held: bool) -> None:
+        """Raises Unreachable if this process is connected to another Ray than that at ``address``.
 
-        Raises Unreachable if the caller does not hold it (``held``), or others hold it too.
+        If only the caller holds that connection (``held``), it is ended instead.
         """
-        try:
-            refuse_another(address)
-        except Unreachable:
-            if not held or self._holders != 1 or not self._made_here():
-                raise
-            self._end()
+        ours = here()
+        util: Any = ray.util  # it has no types
+        own = util.get_node_ip_address()
+        if address in (None, "auto", "local") or admission.same_place(str(address), ours, own):
+            return
+        if not held or self._holders != 1 or not self._made_here():
+            raise Unreachable(
+                f"this process is connected to the Ray at {ours} and can't use the one at {address} as well: "
+                "call ray.shutdown() first, or leave the address out (and RAY_ADDRESS)",
+                address=address,
+            )
+        self._end()
 
     def connected(self) -> None:
         """Records that this process has just connected to Ray."""
@@ -168,65 +173,49 @@ class RayLink:
 link = RayLink()
 
 
-def ensure_ray(
-    address: str | None,
-    *,
-    token: str | None = None,
-    dashboard: bool = False,
-    insecure: bool = True,
-    ship: bool = False,
-    timeout_s: float = 30.0,
-) -> Callable[[], None] | None:
+class Joining(TypedDict, total=False):
+    """How a Ray is joined or started.
+
+    A remote Ray is shown ``token``, by default the environment's; if it demands none, it is refused, unless
+    ``insecure``. ``ship`` sends this package to its nodes. ``dashboard`` is for a local Ray that is started.
+    """
+
+    token: str | None
+    insecure: bool
+    ship: bool
+    dashboard: bool
+
+
+def ensure_ray(address: str | None, **how: Unpack[Joining]) -> Callable[[], None] | None:
+    """Like ``connect``, and holds the connection. Returns the function that releases it; None if made elsewhere."""
+    connect(address, **how)
+    return link.hold()
+
+
+def connect(address: str | None, *, held: bool = False, **how: Unpack[Joining]) -> None:
     """Connects this process to Ray. If ``address`` is None and no Ray is in use yet, starts a local one.
 
-    Returns the function that releases the connection, or None if it was made elsewhere. A local Ray demands a token
-    made for it alone, because its ports are open to the network. A remote one is shown ``token``, by default the
-    environment's; if it demands none, it is refused, unless ``insecure``. ``ship`` sends this package to its nodes.
-    Call it within ``link.renewed()`` if this process may have a connection already. Raises Unreachable,
-    VersionMismatch, OperatorError, ConfigError.
+    A local Ray demands a token made for it alone, because its ports are open to the network. Call it within
+    ``link.renewed()`` if this process may have a connection already; with ``held``, the caller holds that. Raises
+    Unreachable, VersionMismatch, OperatorError, ConfigError.
     """
-    with link.changing:
-        if ray.is_initialized():
-            refuse_another(address)
-            if ship:
-                why = "ray_ship: this process is connected to its Ray already: give py_modules to ray.init instead"
-                raise ConfigError(why, problems=[why])
-            return link.hold()
-        connect(address, token=token, dashboard=dashboard, insecure=insecure, ship=ship, timeout_s=timeout_s)
-        return link.hold()
-
-
-def refuse_another(address: str | None) -> None:
-    """Raises Unreachable if this process is connected to another Ray than the one at ``address``."""
-    ours = here()
-    util: Any = ray.util  # it has no types
-    own = util.get_node_ip_address()
-    if address not in (None, "auto", "local") and not admission.same_place(str(address), ours, own):
-        raise Unreachable(
-            f"this process is connected to the Ray at {ours} and can't use the one at {address} as well: "
-            "call ray.shutdown() first, or leave the address out (and RAY_ADDRESS)",
-            address=address,
-        )
-
-
-def connect(
-    address: str | None,
-    *,
-    token: str | None = None,
-    dashboard: bool = False,
-    insecure: bool = True,
-    ship: bool = False,
-    timeout_s: float = 30.0,
-) -> None:
-    """Like ``ensure_ray``, in a process without a connection. The caller holds the connection already."""
+    if ray.is_initialized():
+        link.refuse_another(address, held=held)
+    if ray.is_initialized():
+        if how.get("ship"):
+            why = (
+                "ray_ship: this process is connected to its Ray already: give py_modules to ray.init instead"
+            )
+            raise ConfigError(why, problems=[why])
+        return
     link.forget_token()  # of a Ray that failed to start, or that its user has shut down
     # Ray reads this when it connects. A local Ray must not end this process either.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S))
     if address in (None, "local"):
-        _start(dashboard)
+        _start(how.get("dashboard", False))
         reaper.watch(raylet(), ray.shutdown)
     else:
-        _join(_resolved(str(address)), token, insecure=insecure, ship=ship, timeout_s=timeout_s)
+        _join(_resolved(str(address)), how)
     worker: Any = ray._private.worker.global_worker
     worker.threads_stopped.set()  # the one that prints errors keeps a core busy once Ray's head is gone
     link.connected()
@@ -312,22 +301,22 @@ def _quiet() -> Iterator[None]:
             each.setLevel(level)
 
 
-def _join(address: str, token: str | None, *, insecure: bool, ship: bool, timeout_s: float) -> None:
-    door = admission.probe_auth(address, token)
-    if not (door.demands_token or insecure):
+def _join(address: str, how: Joining) -> None:
+    auth = admission.probe_auth(address, how.get("token"))
+    if not (auth.demands_token or how.get("insecure", True)):
         raise admission.insecure(address)
     local: Any = services  # it has no types
     if not local.find_gcs_addresses():  # Ray would search for a minute, and not report this
         raise admission.no_node(address)
-    os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(int(timeout_s)))
+    os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(CONNECT_TIMEOUT_S))
     package = {"py_modules": [str(Path(__file__).parents[1])], "excludes": ["__pycache__"]}
     traced = vars(ray).get("__traced__", False)
     try:
-        with door.mode(), _quiet():
+        with auth.mode(), _quiet():
             _read_again()
             # Otherwise Ray imports and calls the function that the head names as its tracing hook.
             vars(ray)["__traced__"] = True
-            ray.init(address=address, runtime_env=package if ship else None, **_QUIET)
+            ray.init(address=address, runtime_env=package if how.get("ship") else None, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError, ray_errors.RayError, OSError) as error:
         other = _OTHER_VERSION.match(str(error))
         if other is not None:

@@ -102,7 +102,7 @@ def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
         entry = known.Known(
             name=config.name,
             namespace=config.ray_namespace,
-            address=ray_side.address(),
+            address=connection.here(),
             machine=socket.gethostname(),
             since_wall_s=time.time(),
             pid=os.getpid(),

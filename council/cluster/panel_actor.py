@@ -30,7 +30,7 @@ from ray._private.authentication.http_token_authentication import get_auth_heade
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from council.agents.messaging.logs import get_logger
-from council.cluster import raw_answers
+from council.cluster import admission, raw_answers
 from council.config.settings import CouncilConfig
 from council.gateway.grafana import FILE, UID, put
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
@@ -131,7 +131,7 @@ class PanelActor:
                 self._host,
                 self._port,
                 reached_at=util.get_node_ip_address(),
-                framed_by=_origins(),
+                framed_by=[] if (dashboard := dashboard_url()) is None else [dashboard.rstrip("/")],
             )
             self._notice = ""
         except OperatorError as error:
@@ -159,12 +159,6 @@ class PanelActor:
             if coordinator.ended(LOOK_S):
                 ray.kill(me, no_restart=True)
                 return
-
-
-def _ours(error: ray_errors.RayError) -> CouncilError | None:
-    """The CouncilError inside one of Ray's errors from another process, if there is one."""
-    cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, CouncilError) else None
 
 
 class Panel:
@@ -208,19 +202,17 @@ class Panel:
         if not self._wanted:
             return None
         if self._actor is not None and self._about["url"] is None:
-            if self._asking is None:
-                self._asking = asyncio.wrap_future(self._actor.about.remote().future())
-            asking = self._asking  # others may wait for it as well
-            await asyncio.wait({asking}, timeout=TOLD_S)
-            if asking.done() and asking is self._asking:
-                self._asking = None
-                error = asking.exception()
-                why = f"the panel does not answer: {type(error).__name__}"
-                about = {**self._about, "notice": why}
-                self._about = (
-                    raw_answers.result_or_raise(asking.result(), dict[str, Any]) if error is None else about
-                )
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.ensure_future(self._ask())
+            await asyncio.wait({self._asking}, timeout=TOLD_S)
         return {"url": self._about["url"], "notice": self._about["notice"]}
+
+    async def _ask(self) -> None:
+        try:
+            answer = await asyncio.wrap_future(self._actor.about.remote().future())
+            self._about = raw_answers.result_or_raise(answer, dict[str, Any])
+        except (ray_errors.RayError, CouncilError) as error:
+            self._about["notice"] = f"the panel does not answer: {type(error).__name__}"
 
 
 def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | None:
@@ -257,8 +249,8 @@ async def places(ask: Callable[[AskStatus], Awaitable[Mapping[str, Any]]]) -> di
     seen = metrics = nothing
     with contextlib.suppress(CouncilError):
         while True:
-            told = await ask(AskStatus())
-            seen, metrics = told["panel"] or nothing, told["metrics"] or nothing
+            status = await ask(AskStatus())
+            seen, metrics = status["panel"] or nothing, status["metrics"] or nothing
             if seen["notice"] != STARTING or time.monotonic() >= ends:
                 break
             await asyncio.sleep(TOLD_S)
@@ -276,11 +268,6 @@ def dashboard_url() -> str | None:
     except (ray_errors.RayError, RuntimeError):
         return None
     return f"http://{place}/" if place else None
-
-
-def _origins() -> list[str]:
-    url = dashboard_url()
-    return [] if url is None else [url.rstrip("/")]
 
 
 def with_panel(config: CouncilConfig, *, dashboard: bool) -> CouncilConfig:
@@ -307,33 +294,26 @@ def for_dashboard(config: CouncilConfig, *, dashboard: bool) -> Iterator[None]:
     if not dashboard or config.ray_address not in (None, "local") or ray.is_initialized():
         yield
         return
-    told = {} if _grafana_is_there() else _metrics_tab(config)
-    before = {key: os.environ.get(key) for key in told}
     params: Any = parameter
     usual = params.RayParams
     # The default port may belong to another Ray's agents on this machine. Without a port the Logs tab is empty, and
     # ray.init has no argument for it.
     params.RayParams = functools.partial(usual, dashboard_agent_listen_port=None)
-    os.environ.update(told)
     try:
-        yield
-    finally:  # they are not meant for other Rays of this process
+        with admission.environment({} if _grafana_is_there() else _metrics_tab(config)):
+            yield
+    finally:  # it is not meant for other Rays of this process
         params.RayParams = usual
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
 
 
-def _metrics_tab(config: CouncilConfig) -> dict[str, str]:
+def _metrics_tab(config: CouncilConfig) -> Mapping[str, str]:
     """The environment variables that make Ray's dashboard show the panel."""
     if not config.panel or not config.panel_port:
         return {}
     host = "127.0.0.1" if config.panel_host in ("0.0.0.0", "::") else config.panel_host
     place = f"http://{f'[{host}]' if ':' in host else host}:{config.panel_port}"
-    told = {"RAY_GRAFANA_HOST": place, "RAY_GRAFANA_DEFAULT_DASHBOARD_UID": UID}
-    return told if "RAY_PROMETHEUS_HOST" in os.environ else told | {"RAY_PROMETHEUS_HOST": place}
+    variables = {"RAY_GRAFANA_HOST": place, "RAY_GRAFANA_DEFAULT_DASHBOARD_UID": UID}
+    return {"RAY_PROMETHEUS_HOST": os.environ.get("RAY_PROMETHEUS_HOST", place), **variables}
 
 
 def _grafana_is_there() -> bool:
@@ -342,10 +322,10 @@ def _grafana_is_there() -> bool:
         return True
     try:
         with urllib.request.urlopen(f"{GRAFANA_USUAL}/api/health", timeout=GRAFANA_TIMEOUT_S) as answer:
-            told = json.load(answer)
+            health = json.load(answer)
     except NO_ANSWER:
         return False
-    return isinstance(told, dict) and told.get("database") == "ok"
+    return isinstance(health, dict) and health.get("database") == "ok"
 
 
 def logs_folder() -> Path:
@@ -356,16 +336,15 @@ def logs_folder() -> Path:
 def grafana() -> dict[str, str | None]:
     """What the Metrics tab of Ray's dashboard shows: ``host``, None if nothing answers there."""
     url = dashboard_url()
-    nothing: dict[str, str | None] = {"host": None}
     if url is None:
-        return nothing
+        return {"host": None}
     asked = urllib.request.Request(f"{url}api/grafana_health", headers=get_auth_headers_if_auth_enabled({}))
     try:
         with urllib.request.urlopen(asked, timeout=DASHBOARD_TIMEOUT_S) as answer:
-            told = json.load(answer)["data"]
-            return {"host": told["grafanaHost"] if told.get("dashboardUids") else None}
+            found = json.load(answer)["data"]
+            return {"host": found["grafanaHost"] if found.get("dashboardUids") else None}
     except (*NO_ANSWER, KeyError, TypeError):  # another version of Ray, or nothing there
-        return nothing
+        return {"host": None}
 
 
 def install_dashboard() -> dict[str, str]:
@@ -382,7 +361,10 @@ def install_dashboard() -> dict[str, str]:
     try:
         done: dict[str, str] = ray.get(putting.remote(FILE.read_text("utf-8")), timeout=START_S)
     except ray_errors.RayError as error:
-        raise _ours(error) or OperatorError(f"this Ray's head node did not put it there: {error!r}") from None
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, CouncilError):  # of ``put``
+            raise cause from None
+        raise OperatorError(f"this Ray's head node did not put it there: {error!r}") from None
     return done
 
 

@@ -97,13 +97,13 @@ def refuse_unequal(found: Mapping[str, tuple[str | None, str]], ours: str) -> No
     if lacks:
         raise OperatorError(
             f"a council can't run on these nodes of the cluster: {', '.join(lacks)}. Install council-runtime=={ours} "
-            "there, or say --ship (setting ray_ship), which sends the package, but nothing that it depends on"
+            "there, or use --ship (setting ray_ship), which sends the package without its dependencies"
         )
     if other:
-        told = ", ".join(f"{version} on {host}" for host, version in sorted(other.items()))
+        versions = ", ".join(f"{version} on {host}" for host, version in sorted(other.items()))
         raise VersionMismatch(
-            f"the cluster has council-runtime {told}, this process {ours}: install the same, or say --ship (setting "
-            "ray_ship), which sends this one",
+            f"the cluster has council-runtime {versions}, this process {ours}: install the same, or use --ship "
+            "(setting ray_ship), which sends this one",
             ours={"council": ours},
             theirs=other,
         )

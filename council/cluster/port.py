@@ -7,7 +7,8 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar, cast
 
 import ray
 from ray import exceptions as ray_errors
@@ -17,7 +18,7 @@ from council.cluster import connection as ray_link
 from council.cluster import known, panel_actor, raw_answers
 from council.cluster.actors import START_TIMEOUT_S, CoordinatorActor, Keys, actor_name, end_seats
 from council.cluster.admission import GONE_ON, ClusterHead, refuse_if_nobody_listens
-from council.cluster.connection import current, ensure_ray, link, on_node
+from council.cluster.connection import Joining, current, ensure_ray, link, on_node
 from council.cluster.placement import pinned
 from council.config.charter_files import resolve_charter
 from council.config.human_keys import keys_of_humans
@@ -46,41 +47,86 @@ CLOSE_TIMEOUT_S = 15.0
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A coordinator's actor, and how this process reaches it."""
+
+    name: str
+    handle: Any
+    connection: Any
+    head: ClusterHead
+    remembered: bool  # whether this user's file says where the council is
+
+    @classmethod
+    def of(cls, config: CouncilConfig, handle: Any, connection: Any, wanted: CouncilConfig | None) -> Self:
+        """The place of that actor. ``wanted`` is the configuration that a client asked for; None at a launch."""
+        kept = None if wanted is None or wanted.ray_address else known.read(config.name)
+        local = config.ray_address is None or (kept is not None and kept.pid is not None)
+        head = ClusterHead(str(connection.gcs_address), config.name, may_return=not local)
+        return cls(config.name, handle, connection, head, remembered=kept is not None)
+
+    async def answer(self, method: str, arguments: tuple[Any, ...]) -> bytes:
+        """The answer to a call. Raises CouncilError if no answer is possible any more, and Ray's errors."""
+        with link.used(self.connection):
+            call: Any = getattr(self.handle, method).remote(*arguments)
+        answer: asyncio.Future[bytes] = asyncio.wrap_future(call.future())
+        try:
+            while not (await asyncio.wait([answer], timeout=LOOK_S))[0]:
+                await asyncio.to_thread(self.refuse_if_gone)
+            return answer.result()
+        except (raw_answers.NotBytes, ray_errors.RayTaskError):
+            raise
+        except ray_errors.RayError:  # the call did not arrive
+            await asyncio.to_thread(self.refuse_if_gone)
+            raise
+        finally:
+            answer.cancel()
+
+    def refuse_if_gone(self) -> None:
+        """Raises CouncilDied if this council's Ray is gone, or this process's connection to it."""
+        with _as_ours(self.name), link.used(self.connection):
+            pass
+        self.refuse_if_forgotten()
+        self.head.check()
+
+    def refuse_if_forgotten(self) -> None:
+        """Raises CouncilClosed or CouncilDied if this user's file says that the council has ended."""
+        if self.remembered and known.located(self.name) is None:
+            raise CouncilClosed(
+                f"council {self.name} was taken down, and is not up: bring it up again with council up",
+                name=self.name,
+                open_ids=[],
+            )
+
+    def kill(self, namespace: str) -> None:
+        """Ends the coordinator and the seats."""
+        with _as_ours(self.name), link.used(self.connection):
+            ray.kill(self.handle, no_restart=True)
+            end_seats(self.name, namespace)
+
+
 class RayPort:
     """A coordinator's actor, for the clients' ``Session``. Every Ray error becomes a CouncilError.
 
-    ``config`` says where it is, and ``connection`` how it is reached. With ``wanted``, the configuration that was
-    asked for, it is found again after it was lost.
+    ``config`` says where it is. With ``wanted``, the configuration that was asked for, it is found again after it was
+    lost.
     """
 
     def __init__(
         self,
-        handle: Any,
+        place: _Place,
         config: CouncilConfig,
-        connection: Any,
         release: Callable[[], None] | None = None,
         wanted: CouncilConfig | None = None,
     ) -> None:
         self.config = config
+        self._place = place
         self._wanted = wanted
         self._release = release
-        self._name = config.name
-        self._set_coordinator(handle, config, connection)
-        self._asked: set[asyncio.Future[bytes]] = set()
-        self._looking: asyncio.Task[None] | None = None
-        self._look_error: CouncilError | None = None  # of the last check of the cluster's head
+        self._released = False
         self._loss: CouncilDied | None = None  # the reason why the council was lost
         self._lost_error: CouncilError | None = None  # what callers get while it is lost
         self._reconnecting: asyncio.Task[None] | None = None
-        self._released = False
-
-    def _set_coordinator(self, handle: Any, config: CouncilConfig, connection: Any) -> None:
-        self._handle = handle
-        self._connection = connection
-        kept = None if self._wanted is None or self._wanted.ray_address else known.read(self._name)
-        self._remembered = kept is not None
-        local = config.ray_address is None or (kept is not None and kept.pid is not None)
-        self._head = ClusterHead(str(connection.gcs_address), self._name, may_return=not local)
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
         return dict(await self._ask_again(raw_answers.Joined, "join", name, role, key))
@@ -96,13 +142,15 @@ class RayPort:
 
     async def close(self) -> None:
         """Ends the council and its actors."""
-        crashed = None if self._look_error is None else self._look_error.message
+        crashed = None
+        try:
+            await asyncio.to_thread(self._place.head.check)
+        except CouncilError as error:
+            crashed = error.message
         with contextlib.suppress(CouncilDied, Unreachable, TimeoutError):  # then it is killed instead
             await asyncio.wait_for(self._ask(None, "close", crashed), CLOSE_TIMEOUT_S)
-        if self._look_error is None:  # without its head, Ray would wait for that first
-            with _as_ours(self._name), link.used(self._connection):
-                ray.kill(self._handle, no_restart=True)
-                end_seats(self._name, self.config.ray_namespace)
+        if crashed is None:  # without its head, Ray would wait for that first
+            self._place.kill(self.config.ray_namespace)
 
     def release(self) -> None:
         """Releases the connection to Ray."""
@@ -126,92 +174,29 @@ class RayPort:
                 await asyncio.sleep(RETRY_S)
 
     async def _ask(self, kind: type[T] | None, method: str, *arguments: Any) -> T:
+        place = self._place
         if self._lost_error is None:
             try:
-                with _as_ours(self._name):
-                    answer = await self._answer(method, arguments)
+                with _as_ours(place.name):
+                    answer = await place.answer(method, arguments)
                 return raw_answers.result_or_raise(answer, cast(type[T], kind))
             except CouncilDied as error:
                 if self._wanted is None:  # it can't be found again
                     raise
+                if place is not self._place:  # it was found again meanwhile
+                    raise _to_return(error) from error
                 if self._lost_error is None:
                     self._loss = self._lost_error = error
-        self._reconnect()
-        assert self._lost_error is not None
+        if self._reconnecting is None or self._reconnecting.done():
+            self._reconnecting = asyncio.get_running_loop().create_task(self._find_again())
         raise _to_return(self._lost_error)
-
-    async def _answer(self, method: str, arguments: tuple[Any, ...]) -> bytes:
-        with link.used(self._connection):
-            call: Any = getattr(self._handle, method).remote(*arguments)
-        asked: asyncio.Future[bytes] = asyncio.wrap_future(call.future())
-        self._asked.add(asked)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._watch_head())
-        try:
-            return await asked
-        except asyncio.CancelledError:
-            task, why = asyncio.current_task(), self._lost_error or self._look_error
-            if why is None or task is None or task.cancelling():
-                raise
-            raise why from None  # ``_watch_head`` or ``_find_again`` gave the call up
-        except ray_errors.RayError as error:
-            if not isinstance(
-                error, (raw_answers.NotBytes, ray_errors.RayTaskError)
-            ):  # the call did not arrive
-                await self._check_head()
-            raise
-        finally:
-            self._asked.discard(asked)
-
-    async def _watch_head(self) -> None:
-        """During calls, checks that there is still a cluster to answer them."""
-        while self._asked:
-            await asyncio.sleep(LOOK_S)
-            try:
-                if self._asked:
-                    await self._check_head()
-            except CouncilError:
-                for asked in self._asked:
-                    asked.cancel()
-                return
-
-    async def _check_head(self) -> None:
-        try:
-            await asyncio.to_thread(self._refuse_if_gone)
-            self._look_error = None
-        except CouncilError as error:
-            self._look_error = error
-            raise
-
-    def _refuse_if_gone(self) -> None:
-        """Raises CouncilDied if this council's Ray is gone, or this process's connection to it."""
-        with _as_ours(self._name), link.used(self._connection):
-            pass
-        self._refuse_if_forgotten()
-        self._head.check()
-
-    def _refuse_if_forgotten(self) -> None:
-        """Raises CouncilClosed or CouncilDied if this user's file says that the council has ended."""
-        if self._remembered and known.located(self._name) is None:
-            raise CouncilClosed(
-                f"council {self._name} was taken down, and is not up: bring it up again with council up",
-                name=self._name,
-                open_ids=[],
-            )
 
     # Reconnecting
 
-    def _reconnect(self) -> None:
-        """Begins to look for the council again, unless that is under way. Callers get the reason of the loss."""
-        if self._reconnecting is None or self._reconnecting.done():
-            self._reconnecting = asyncio.get_running_loop().create_task(self._find_again())
-
     async def _find_again(self) -> None:
-        for asked in self._asked:  # nobody will answer these
-            asked.cancel()
         try:
             await asyncio.to_thread(self._connect_again)
-            self._loss = self._lost_error = self._look_error = None
+            self._loss = self._lost_error = None
         except CouncilError as error:
             self._lost_error = self._why_lost(error)
 
@@ -222,27 +207,23 @@ class RayPort:
         if isinstance(error, Unreachable):
             return type(loss)(f"{loss.message}; it is not found again: {error.message}", **loss.facts)
         # A council that announced its end, and is dead then, has not crashed. If there is a file, that one says so.
-        ended = isinstance(loss, CouncilClosed) and type(error) is CouncilDied and not self._remembered
+        ended = isinstance(loss, CouncilClosed) and type(error) is CouncilDied and not self._place.remembered
         return loss if ended else error
 
     def _connect_again(self) -> None:
         assert self._wanted is not None
-        self._refuse_if_forgotten()
+        self._place.refuse_if_forgotten()
         with link.renewed():
             if self._released:
                 return
-            found, door = _located(self._wanted)
-            if ray.is_initialized():
-                link.move(found.ray_address, held=self._release is not None)
-            if not ray.is_initialized():
-                ray_link.connect(found.ray_address, **door)
+            found, how = _located(self._wanted)
+            ray_link.connect(found.ray_address, held=self._release is not None, **how)
             self._release = self._release or link.hold()
             connection = current()
-        handle = _find_coordinator(found, connection)
-        if isinstance(self._loss, CouncilClosed) and handle._actor_id == self._handle._actor_id:
+        place = _find_coordinator(found, connection, self._wanted)
+        if isinstance(self._loss, CouncilClosed) and place.handle._actor_id == self._place.handle._actor_id:
             raise self._loss  # it is still about to end
-        self._set_coordinator(handle, found, connection)
-        self.config = found
+        self._place, self.config = place, found
 
 
 def _to_return(error: CouncilError) -> CouncilError:
@@ -253,22 +234,18 @@ def _to_return(error: CouncilError) -> CouncilError:
 @contextlib.contextmanager
 def _as_ours(name: str) -> Iterator[None]:
     """Turns Ray's errors into the council's."""
+    about: dict[str, Any] = {"name": name, "open_ids": []}
     try:
         yield
     except ray_link.Dropped as error:
-        raise CouncilDied(f"council {name} is lost: {error}", name=name, open_ids=[]) from error
+        raise CouncilDied(f"council {name} is lost: {error}", **about) from error
     except ray_errors.ActorDiedError as error:
-        raise CouncilDied(
-            f"the coordinator of {name} is dead; {GONE_ON}",
-            name=name,
-            open_ids=[],
-        ) from error
+        raise CouncilDied(f"the coordinator of {name} is dead; {GONE_ON}", **about) from error
     except ray_errors.ActorUnschedulableError as error:
         raise CouncilDied(
             f"the coordinator of {name} has no node to run on: the one that holds its journal, a file, is gone. "
             "Bring it back and launch the council again there; with its journal in PostgreSQL it would have moved",
-            name=name,
-            open_ids=[],
+            **about,
         ) from error
     except ray_errors.GetTimeoutError as error:
         raise Unreachable(f"the coordinator of {name} does not answer", name=name) from error
@@ -295,12 +272,16 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             config.ray_address, dashboard=dashboard, insecure=config.ray_insecure, ship=config.ray_ship
         )
         connection = current()
-    try:
+    with contextlib.ExitStack() as undo:
+        if release is not None:
+            undo.callback(release)
         with _as_ours(name), link.used(connection):
             if config.ray_address is not None:
                 ray_link.check_nodes(START_TIMEOUT_S)
             council_id = _council_id(config)
             seats = {seat.name: secrets.token_bytes(32) for seat in config.seats}
+            here = ray.get_runtime_context().get_node_id()
+            where: Any = on_node(here) if pinned(config) else "DEFAULT"
             keys = Keys(seats, keys_of_humans(config, council_id), journal_key(name) if durable else b"")
             try:
                 coordinators: Any = CoordinatorActor
@@ -309,7 +290,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                     namespace=config.ray_namespace,
                     lifetime="detached" if detached else "non_detached",
                     max_restarts=-1 if durable else 0,  # an empty council must not replace a full one
-                    scheduling_strategy=_where(config),
+                    scheduling_strategy=where,
                 ).remote(config, council_id, keys)
             except ValueError as error:
                 raise NameTaken(
@@ -317,21 +298,14 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                     "take it down, or choose another name",
                     name=name,
                 ) from error
+            place = _Place.of(config, handle, connection, None)
+            undo.callback(place.kill, config.ray_namespace)
             opening = handle.open.remote()
-        try:
-            with _as_ours(name):
-                began = link.result(connection, opening, START_TIMEOUT_S + 30, ray_link.refuse_if_gone)
-                raw_answers.result_or_raise(began, cast(type, None))
-        except BaseException:
-            with _as_ours(name), link.used(connection):
-                ray.kill(handle, no_restart=True)
-                end_seats(name, config.ray_namespace)
-            raise
-    except BaseException:
-        if release is not None:
-            release()
-        raise
-    return RayPort(handle, config, connection, release)
+        with _as_ours(name):
+            began = link.result(connection, opening, START_TIMEOUT_S + 30)
+            raw_answers.result_or_raise(began, cast(type, None))
+        undo.pop_all()
+    return RayPort(place, config, release)
 
 
 def _council_id(config: CouncilConfig) -> str:
@@ -347,11 +321,6 @@ def _council_id(config: CouncilConfig) -> str:
         return cast(str, ray.get(look.remote(config, new_id), timeout=START_TIMEOUT_S))
 
 
-def _where(config: CouncilConfig) -> Any:
-    """The node of the coordinator: this one if its journal is a file, otherwise any."""
-    return on_node(ray.get_runtime_context().get_node_id()) if pinned(config) else "DEFAULT"
-
-
 def connect(config: CouncilConfig) -> RayPort:
     """The running council of that name: at the configured address, or else where this user has brought it up.
 
@@ -359,18 +328,18 @@ def connect(config: CouncilConfig) -> RayPort:
     VersionMismatch, ConfigError.
     """
     with link.renewed():
-        found, door = _located(config)
-        release = ensure_ray(found.ray_address, **door)
+        found, how = _located(config)
+        release = ensure_ray(found.ray_address, **how)
         connection = current()
-    try:
-        return RayPort(_find_coordinator(found, connection), found, connection, release, wanted=config)
-    except BaseException:
+    with contextlib.ExitStack() as undo:
         if release is not None:
-            release()
-        raise
+            undo.callback(release)
+        place = _find_coordinator(found, connection, config)
+        undo.pop_all()
+    return RayPort(place, found, release, wanted=config)
 
 
-def _located(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
+def _located(config: CouncilConfig) -> tuple[CouncilConfig, Joining]:
     """``config`` with the address at which the council was brought up here, unless it has one; and how to connect.
 
     A Ray without a token is accepted if its address or the setting was given, and no token is stored for it.
@@ -380,7 +349,7 @@ def _located(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
         if config.ray_address is None and not ray.is_initialized():
             raise Unreachable(
                 f"no council named {config.name} was brought up here by this user: bring it up with council up, give "
-                'the address of its Ray, or say address="auto" to use whichever Ray runs on this machine',
+                'the address of its Ray, or use address="auto" for any Ray that runs on this machine',
                 name=config.name,
             )
         return config, {"insecure": config.ray_insecure or config.ray_address != "auto"}
@@ -399,8 +368,8 @@ def _located(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
     return config.model_copy(update=place), {"token": kept.token, "insecure": kept.token is None}
 
 
-def _find_coordinator(config: CouncilConfig, connection: object) -> Any:
-    """The coordinator's actor. Raises Unreachable if there is none, CouncilDied, and VersionMismatch."""
+def _find_coordinator(config: CouncilConfig, connection: Any, wanted: CouncilConfig) -> _Place:
+    """The place of the coordinator. Raises Unreachable if there is none, CouncilDied, and VersionMismatch."""
     name = config.name
     with _as_ours(name), link.used(connection):
         try:
@@ -414,15 +383,10 @@ def _find_coordinator(config: CouncilConfig, connection: object) -> Any:
             ) from error
         call = handle.hello.remote()
     with _as_ours(name):
-        hello = cast(bytes, link.result(connection, call, config.call_timeout_s, ray_link.refuse_if_gone))
+        hello = cast(bytes, link.result(connection, call, config.call_timeout_s))
     theirs = cast(dict[str, Any], raw_answers.result_or_raise(hello, raw_answers.Hello))
     ray_link.refuse_other_versions("the council", theirs)
-    return handle
-
-
-def address() -> str:
-    """The address of the Ray that this process is connected to."""
-    return ray_link.here()
+    return _Place.of(config, handle, connection, wanted)
 
 
 def running(namespace: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Calls actors that anybody may have registered, and accepts only bytes from them. Their answers are not unpickled.
+"""Calls actors that anyone may have registered, and accepts only bytes from them. Their answers are not unpickled.
 
 Ray unpickles three things of an actor in the calling process: its class, the results of its methods, and their
-errors. So anybody who registers an actor under a council's name could run code in the council's clients. Here the
+errors. So anyone who registers an actor under a council's name could run code in the council's clients. Here the
 class is this package's own, a method's result must be ``bytes`` (which Ray marks as raw and does not pickle), and an
 error of the actor is reported without its contents. Ray has no public way to do this, so this module replaces two
 private methods of Ray. If a version of Ray lacks one of them, importing this module fails. If it does not use the
@@ -86,20 +86,20 @@ def answer(result: object) -> bytes:
 
 
 def _refusal(error: CouncilError) -> bytes:
-    told = (type(error).__name__, error.code, error.message, error.facts)
-    return b"-" + msgspec.msgpack.encode(told, enc_hook=repr)
+    content = (type(error).__name__, error.code, error.message, error.facts)
+    return b"-" + msgspec.msgpack.encode(content, enc_hook=repr)
 
 
 # The caller's side
 
 
-def result_or_raise(told: bytes, kind: type[T]) -> T:
+def result_or_raise(answer: bytes, kind: type[T]) -> T:
     """The result in an answer. Raises the error in it, and Unreachable for anything else."""
     try:
-        if told[:1] == b"+":
-            return msgspec.msgpack.decode(told[1:], type=kind)
-        if told[:1] == b"-":
-            error = msgspec.msgpack.decode(told[1:], type=tuple[str, str, str, dict[str, Any]])
+        if answer[:1] == b"+":
+            return msgspec.msgpack.decode(answer[1:], type=kind)
+        if answer[:1] == b"-":
+            error = msgspec.msgpack.decode(answer[1:], type=tuple[str, str, str, dict[str, Any]])
         else:
             raise msgspec.DecodeError("it begins with neither + nor -")
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
@@ -143,15 +143,17 @@ def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
 def _bytes_alone(deserialize: Any) -> Any:
     def deserialized(self: Any, data: Any, metadata: Any, call: Any, *more: Any, **named: Any) -> Any:
         kind = bytes(metadata or b"").split(b",")[0]
-        # Ray also reads errors that nobody asked for, without saying from which call. They may be anybody's.
+        # Ray also reads errors that no caller asked for, without saying from which call. They may be of any actor.
         ours = call is not None and call.task_id().actor_id().binary() not in _actors
         # A result without metadata is not an object.
         if ours or kind in (b"", _RAW):
             return deserialize(self, data, metadata, call, *more, **named)
         if call is None:
-            return NotBytes("an error that nobody waited for is not read, since it may be of a foreign actor")
+            return NotBytes(
+                "an error that no caller waited for is not read, because it may be of a foreign actor"
+            )
         if not kind.isdigit() or int(kind) in _PICKLED:
-            return NotBytes("the actor answered by an error or an object of its own, which is not looked at")
+            return NotBytes("the actor answered with an error or an object of its own, which is not read")
         if int(kind) == ErrorType.Value("ACTOR_DIED"):
             return ray_errors.ActorDiedError()  # the cause of its death may be pickled
         return deserialize(self, data, metadata, call, *more, **named)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import importlib
 import inspect
+import operator
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import Mind, as_mind
-from council.config.settings import MODEL_MIND, CouncilConfig, SeatConfig, is_import_path
+from council.config.settings import MODEL_MIND, CouncilConfig, SeatConfig, did_you_mean, is_import_path
 from council.protocol.errors import CouncilError, MindError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = get_logger("council")
 
-LITE = "lite"  # the seat that shortens for all, where a model is behind it
+LITE = "lite"  # the seat that shortens for all, if it has a model
 
 
 def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
@@ -42,8 +42,8 @@ def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
 
 
 def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
-    """The mind of a seat that is backed by a language model, its prompts and its tokens' counter loaded."""
-    from council.agents.model import ModelMind  # of no use to a council without models
+    """The mind of a seat with a language model, its prompts and its tokens' counter loaded."""
+    from council.agents.model import ModelMind  # which a council without models does not need
     from council.config.charter_files import charter_files_of
 
     needed, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
@@ -52,18 +52,20 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
         raise MindError(why, seat=seat.name, mind=MODEL_MIND)
     endpoint = endpoint_of(seat)
     if endpoint.key_in_clear:
-        log.warning("a key goes over the network in clear: use https", seat=seat.name, to=endpoint.base_url)
+        log.warning(
+            "a key goes over the network unencrypted: use https", seat=seat.name, to=endpoint.base_url
+        )
     if council is None:
         return ModelMind(endpoint, prompter_of(seat), stages=seat.stages)
-    papers = charter_files_of(council)
-    prompter = prompter_of(seat, steps_of(council), papers.of(seat.name))
-    return ModelMind(endpoint, prompter, stages=seat.stages, predicates=papers.schema())
+    files = charter_files_of(council)
+    prompter = prompter_of(seat, steps_of(council), files.of(seat.name))
+    return ModelMind(endpoint, prompter, stages=seat.stages, predicates=files.schema())
 
 
 def prompter_of(
     seat: SeatConfig, steps: Sequence[Step] = (), charter: Charter | None = None
 ) -> PromptBuilder:
-    """What puts the prompts of such a seat together, its tokens' counter loaded. Raises MindError."""
+    """The builder of such a seat's prompts, its tokens' counter loaded. Raises MindError."""
     from council.agents.prompting.builder import PromptBuilder
     from council.agents.prompting.texts import load_texts
     from council.agents.prompting.tokens import counter_for
@@ -89,32 +91,16 @@ def prompter_of(
 
 
 def endpoint_of(seat: SeatConfig) -> Endpoint:
-    """The model of such a seat, and how it is asked."""
+    """The model of such a seat, and how it is called."""
     from council.agents.llm.endpoint import Endpoint
 
-    assert seat.model is not None
-    assert seat.base_url is not None
-    return Endpoint(
-        model=seat.model,
-        base_url=seat.base_url,
-        api_key_env=seat.api_key_env,
-        api_key_file=seat.api_key_file,
-        temperature=seat.temperature,
-        top_p=seat.top_p,
-        max_output_tokens=seat.max_output_tokens,
-        timeout_s=seat.timeout_s,
-        max_execution_time_s=seat.max_execution_time_s,
-        usd_per_million_input=seat.usd_per_million_input,
-        usd_per_million_output=seat.usd_per_million_output,
-        answer_format=seat.answer_format,
-        provider=seat.provider,
-    )
+    return Endpoint(**{each.name: getattr(seat, each.name) for each in dataclasses.fields(Endpoint)})
 
 
 def steps_of(council: CouncilConfig) -> tuple[Step, ...]:
-    """rules 2.4: Lite, then Prime, where a model is behind them; where one is behind both, it is asked once.
+    """rules 2.4: Lite, then Prime, if they have a model; a model of both is asked once.
 
-    Each is asked as its own seat asks it, whoever's text it is, and so with its own key alone.
+    Each model is called as its own seat calls it, and so only with its own key.
     """
     from council.agents.llm.compress import Compressor
     from council.agents.prompting.shorten import Step
@@ -140,25 +126,15 @@ def steps_of(council: CouncilConfig) -> tuple[Step, ...]:
 def import_mind(path: str, options: Mapping[str, Any], *, seat: str) -> Mind:
     """The mind at ``path`` (``package.module:Name``), its class built with ``options``.
 
-    Imports the module, and so runs its code. Raises MindError, naming the seat, for a path of another form,
-    a module or name that is missing, a module or class that fails, and for anything that is no mind.
+    Imports the module, and so runs its code. Raises MindError, which names the seat, for a path of another form, a
+    missing module or name, a module or class that fails, and anything that is not a mind.
     """
     if not is_import_path(path):
-        raise _wrong(
-            seat, path, "not an import path: expected 'package.module:Name', as in 'mine.minds:Careful'"
-        )
-    module, _, attribute = path.partition(":")
-    found = _attribute(_module(module, seat, path), attribute, seat, path)
-    return _built(found, options, seat=seat, path=path)
-
-
-def _wrong(seat: str, path: str, why: str) -> MindError:
-    return MindError(f"seat {seat}: mind {path!r}: {why}", seat=seat, mind=path)
-
-
-def _module(name: str, seat: str, path: str) -> ModuleType:
+        why = "not an import path: expected 'package.module:Name', as in 'mine.minds:Careful'"
+        raise _wrong(seat, path, why)
+    name, _, attribute = path.partition(":")
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
@@ -167,50 +143,45 @@ def _module(name: str, seat: str, path: str) -> ModuleType:
             why = f"module {name} needs {missing or error}, which is not installed: install it too"
         raise _wrong(seat, path, why) from error
     except (Exception, SystemExit) as error:
-        # A user's module may do anything, even end the program, when imported; the seat must still be named.
-        why = f"importing {name} failed: {error!r}: mend the module, so that 'import {name}' works"
+        # A user's module may do anything when it is imported, even end the program.
+        why = f"importing {name} failed: {error!r}: correct the module, so that 'import {name}' works"
         raise _wrong(seat, path, why) from error
+    try:
+        found = operator.attrgetter(attribute)(module)
+    except AttributeError as error:
+        owner = getattr(error.obj, "__qualname__", name)
+        public = [each for each in dir(error.obj) if not each.startswith("_")]
+        hint = did_you_mean(error.name, public) or ": check its spelling"
+        raise _wrong(seat, path, f"{owner} has no {error.name}{hint}") from error
+    except Exception as error:
+        # A module may compute its names when they are looked up.
+        raise _wrong(seat, path, f"looking up {attribute} failed: {error!r}: correct {name}") from error
+    return _built(found, options, seat=seat, path=path)
 
 
-def _attribute(module: ModuleType, attribute: str, seat: str, path: str) -> Any:
-    found: Any = module
-    for name in attribute.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError as error:
-            owner = getattr(found, "__qualname__", module.__name__)
-            public = [each for each in dir(found) if not each.startswith("_")]
-            close = difflib.get_close_matches(name, public, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ": check its spelling"
-            raise _wrong(seat, path, f"{owner} has no {name}{hint}") from error
-        except Exception as error:
-            # Modules may compute their names when asked, and fail at it.
-            why = f"looking up {name} failed: {error!r}: mend {module.__name__}"
-            raise _wrong(seat, path, why) from error
-    return found
+def _wrong(seat: str, path: str, why: str) -> MindError:
+    return MindError(f"seat {seat}: mind {path!r}: {why}", seat=seat, mind=path)
 
 
 def _built(thing: Any, options: Mapping[str, Any], *, seat: str, path: str) -> Mind:
     if not inspect.isclass(thing):
         if options:
-            given = ", ".join(options)
-            why = f"it is no class, so nothing takes the options ({given}): leave them out, or name a class"
+            why = f"it is not a class, so it takes no options ({', '.join(options)}): leave them out, or name a class"
             raise _wrong(seat, path, why)
         return as_mind(thing, seat=seat)
-    if not callable(getattr(thing, "review", None)):  # before it is built, for building it may do anything
-        raise _wrong(seat, path, f"{thing.__qualname__} is no mind: expected a class with review(case)")
+    if not callable(
+        getattr(thing, "review", None)
+    ):  # before it is built, because building it may do anything
+        raise _wrong(seat, path, f"{thing.__qualname__} is not a mind: expected a class with review(case)")
     try:
         instance = thing(**options)
     except Exception as error:
-        # The options' names, not their values: these may be long or not for everybody's eyes.
+        try:
+            takes = str(inspect.signature(thing))
+        except (ValueError, TypeError):  # a class written in C may have no signature
+            takes = "unknown arguments"
+        # The names of the options only: their values may be long, or secret.
         given = f"with options {', '.join(options)}" if options else "without options"
-        why = f"building {thing.__qualname__} {given} failed: {error!r}: it takes {_signature(thing)}"
+        why = f"building {thing.__qualname__} {given} failed: {error!r}: it takes {takes}"
         raise _wrong(seat, path, why) from error
     return as_mind(instance, seat=seat)
-
-
-def _signature(kind: type[Any]) -> str:
-    try:
-        return str(inspect.signature(kind))
-    except (ValueError, TypeError):  # classes written in C may have none
-        return "unknown arguments"

@@ -30,7 +30,7 @@ ResourceAmount = Annotated[float, Field(gt=0, le=1e15)]  # memory is in bytes
 
 
 def key(default: Any, about: str, expected: str, **limits: Any) -> Any:
-    """A key of the configuration: its default, its meaning, and in words what it takes."""
+    """A key of the configuration: its default, its meaning, and its values in words."""
     return Field(default, description=about, json_schema_extra={"expected": expected}, **limits)
 
 
@@ -94,7 +94,7 @@ def is_import_path(path: str) -> bool:
 
 
 def may_be_mind(value: Any) -> Any:
-    """Refuse early what ``as_mind`` is sure to refuse later; nothing is imported or built here."""
+    """Refuses what ``as_mind`` would refuse later. Nothing is imported or built."""
     if isinstance(value, str):
         known = is_import_path(value)
     else:
@@ -105,7 +105,7 @@ def may_be_mind(value: Any) -> Any:
 
 
 def is_store_address(value: str) -> str:
-    """Refuses a path that depends on where one stands, and a password: ``council config`` shows every value."""
+    """Refuses a relative path, and a password, because ``council config`` shows every value."""
     if value != MEMORY and not _STORE.match(value):
         raise ValueError("expected a path or an address")
     if "://" in value:
@@ -116,7 +116,7 @@ def is_store_address(value: str) -> str:
 
 
 def is_base_url(value: str) -> str:
-    """Refuses what no server answers at, and an address with a secret in it: every value is shown."""
+    """Refuses what is not an address of HTTP, and an address with a secret in it, because every value is shown."""
     parts = urlsplit(value)  # its ValueErrors say what is wrong
     plain = (
         value.isascii() and value.isprintable() and " " not in value

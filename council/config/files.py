@@ -14,11 +14,11 @@ from typing import IO
 
 @contextmanager
 def whole(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
-    """A new file, that takes its place at ``path`` once it is written: whoever looks meanwhile finds none of it.
+    """A new file, which gets its place at ``path`` once it is whole.
 
-    With ``replace`` off, a file that is there by then stays. Raises OSError, and has then changed nothing.
+    Without ``replace``, a file that is there by then stays. If it raises OSError, nothing has changed.
     """
-    if path.exists() and not path.is_file():  # a device or a pipe would be gone, and a file in its stead
+    if path.exists() and not path.is_file():  # a file would replace a device or a pipe
         raise OSError(errno.EINVAL, "it is there, and no file", str(path))
     path = path.resolve()  # what a link names is replaced, not the link
     begun = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

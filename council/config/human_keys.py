@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
 
 KEY_BYTES = 32
-# Where the key of a human comes from who is not named in the settings: the state folder of whoever asks.
+# The key source of a human whom the settings do not name: the state folder of the current user.
 KEPT = "kept"
 _DOMAIN = b"council-runtime human v1"
 _NAME = re.compile(SENDER_PATTERN.removesuffix("$"))
@@ -32,7 +32,7 @@ _NAME = re.compile(SENDER_PATTERN.removesuffix("$"))
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
     """Where this user's councils keep what outlives a process: ``$XDG_STATE_HOME/council``.
 
-    A relative path there counts as unset, as the XDG specification has it: each folder would have its own.
+    A relative path counts as unset, as in the XDG specification.
     """
     env = os.environ if env is None else env
     base = Path(env.get("XDG_STATE_HOME") or "")
@@ -49,9 +49,9 @@ def current_user() -> str:
 
 
 def keys_of_humans(config: CouncilConfig, council_id: str) -> dict[str, bytes]:
-    """All who may answer in this council, each with the key for it; by default the user who launches it.
+    """The humans who may answer in this council, each with the key for it; by default the user who launches it.
 
-    Raises ConfigError where a key can't be had or a name is taken, and OperatorError as ``human_key`` does.
+    Raises ConfigError if a key is missing or a name is taken, and OperatorError as ``human_key`` does.
     """
     from council.config.settings import contradictions  # so that importing the package stays quick
 
@@ -68,8 +68,8 @@ def answering_key(name: str, config: CouncilConfig, council_id: str) -> bytes:
 
 
 def enrolled_key(name: str, config: CouncilConfig, council_id: str, humans: Sequence[str]) -> bytes:
-    """As ``answering_key``, for one of those who may answer there. Raises as ``not_enrolled`` does for others."""
-    if name not in humans:  # before a key is made for somebody who has no use for it
+    """As ``answering_key``, for one of ``humans``. Raises NotEnrolled or CallerError for others."""
+    if name not in humans:  # before a key is made for a name that can't use it
         raise not_enrolled(name, council_id, humans)
     return answering_key(name, config, council_id)
 
@@ -87,7 +87,7 @@ def council_key(name: str, source: str, council_id: str) -> bytes:
 
 
 def not_enrolled(name: str, council_id: str, humans: Sequence[str]) -> CallerError:
-    """Why ``name`` can't answer in that council; CallerError also for what is no name at all."""
+    """The error for a ``name`` that can't answer in that council. Raises CallerError if it is not a name."""
     _check_name(name)
     return NotEnrolled(
         f"{name!r} is not enrolled; those who may answer in {council_id}: {', '.join(humans) or 'nobody'}; answer "
@@ -121,10 +121,10 @@ def _unfit(problem: str) -> ConfigError:
 
 
 def human_key(name: str, folder: Path | None = None) -> bytes:
-    """This human's key, made when first asked for; readable by nobody else.
+    """This human's key, created on first use, readable by its owner only.
 
-    Raises OperatorError where the file can't be written, or holds no key, or is open to others, and
-    CallerError for what is no sender's name.
+    Raises OperatorError if the file can't be written, holds no key or is open to others, and CallerError if ``name``
+    is not a sender's name.
     """
     _check_name(name)  # it names a file, and must not lead out of the folder
     path = (folder or state_dir()) / "humans" / f"{name}.key"
@@ -134,9 +134,9 @@ def human_key(name: str, folder: Path | None = None) -> bytes:
 def kept_key(
     path: Path, whose: str, otherwise: str = "", *, anew: str = "remove it to get a new one"
 ) -> bytes:
-    """The key in the file ``path``, made when first asked for; readable by nobody else. Raises OperatorError.
+    """The key in the file ``path``, created on first use, readable by its owner only. Raises OperatorError.
 
-    ``otherwise`` is said where it can't be kept, ``anew`` where it can't be used.
+    The message ends in ``otherwise`` if the key can't be kept, and in ``anew`` if it can't be used.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

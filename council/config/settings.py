@@ -30,10 +30,10 @@ OTHER_ACTORS = frozenset({"coordinator", "panel"})  # named as seats are, "<coun
 
 
 class SeatConfig(BaseModel):
-    """One seat: its name, the mind that holds it, and what is told of that mind (rules 1.1).
+    """One seat: its name, its mind, and what decisions say of that mind (rules 1.1).
 
-    A seat that is given ``base_url`` and no mind is backed by the language model ``model`` there; the keys from
-    ``base_url`` on are for such a seat alone.
+    A seat with a ``base_url`` and no mind is backed by the language model ``model`` there. Only such a seat has the
+    keys from ``base_url`` on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -162,7 +162,7 @@ MODEL_KEYS = tuple(SeatConfig.model_fields)[tuple(SeatConfig.model_fields).index
 
 
 def seat_contradictions(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the values given for a seat get wrong together, as key and text."""
+    """The contradictions between the values of a seat, each a key and a text."""
     mind = given.get("mind")
     if mind != MODEL_MIND:
         wrong = [
@@ -207,13 +207,11 @@ DEFAULT_SEATS = (
 
 
 class CouncilConfig(BaseModel):
-    """Everything that a council is launched with.
+    """The settings of a council.
 
-    ``inactivity_s`` must be at least twice ``heartbeat_s``: beats come up to ``heartbeat_s`` apart (rules
-    1.10), so below that one lost beat would silence a healthy seat. Three times, the default, bears two.
-    ``quorum`` may not exceed the number of seats, for then every proposal would go to a human. A council of
-    one seat is allowed and keeps quorum 2 (rules 1.4, 1.11): what its ``sole_seat`` does not let it decide
-    goes to a human.
+    ``inactivity_s`` must be at least twice ``heartbeat_s``, so that one lost beat does not make a seat inactive
+    (rules 1.10). ``quorum`` may not exceed the number of seats, or every proposal would go to a human. A council of
+    one seat keeps quorum 2 (rules 1.4, 1.11): a proposal that ``sole_seat`` does not let it decide goes to a human.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -343,7 +341,7 @@ class CouncilConfig(BaseModel):
     )
     call_timeout_s: float = fields.seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
 
-    # What stands in the files that it names, once they are read (``council.config.charter_files``).
+    # The content of the files that it names, once they are read (``council.config.charter_files``).
     _papers: Any = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -358,7 +356,7 @@ class CouncilConfig(BaseModel):
 
 
 def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tuple[str, str]]:
-    """What values that are right by themselves get wrong together, as key and text. Absent keys pass."""
+    """The contradictions between values, each a key and a text. Missing keys are right."""
     wrong = []
     if not 1 <= len(seats) <= SEATS_MAX:
         wrong.append(("seats", f"found {len(seats)} seats, expected 1 to {SEATS_MAX}"))
@@ -394,7 +392,7 @@ def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tupl
 
 
 def of_profile(profile: SeatProfile) -> dict[str, Any]:
-    """A profile of the control-packet document's config.json, as keys of a seat: what it sets, and no more.
+    """A profile of the control-packet document's config.json, as the keys of a seat that it sets.
 
     ``SeatConfig(name="lite", base_url=..., **of_profile(Profiles.checked(data).profile("reviewer")))``
     """
@@ -410,7 +408,7 @@ def of_profile(profile: SeatProfile) -> dict[str, Any]:
 
 
 def unpriced(values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> list[tuple[str, str]]:
-    """Caps in dollars that could hold nothing, as a model that they are for has no prices."""
+    """The caps in dollars that have no effect, because a model has no prices."""
     names = [seat.name for seat in seats if seat.mind == MODEL_MIND and seat.usd_per_million_input is None]
     why = (
         f"{', '.join(names)}: a cap in dollars needs {_PRICES} of each seat's model, 0 where it costs nothing"
@@ -426,8 +424,8 @@ ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether t
 
 
 def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
-    """One check for each key, so that every wrong value of every source can be told, not the first alone."""
-    adapter: Any = TypeAdapter  # its argument is a value here, which type checkers don't take for a type
+    """One check for each key, so that every wrong value of every source is found."""
+    adapter: Any = TypeAdapter  # type checkers don't accept a value as its argument
     strict = ConfigDict(strict=True, allow_inf_nan=False)
     return {
         key: adapter(Annotated[(info.annotation, info)], config=strict)
@@ -440,12 +438,12 @@ CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDi
 
 
 def charter_files(config: CouncilConfig) -> Any:
-    """What stands in the files that a configuration names (a ``CharterFiles``); None before they are read."""
+    """The content of the files that a configuration names (a ``CharterFiles``); None before they are read."""
     return config._papers
 
 
 def with_charter_files(config: CouncilConfig, files: Any) -> CouncilConfig:
-    """The configuration, with what stands in the files that it names."""
+    """The configuration with the content of the files that it names."""
     found = config.model_copy()
     found._papers = files
     return found
@@ -460,7 +458,7 @@ def expected(key: str, model: type[BaseModel]) -> str:
 
 
 def did_you_mean(found: Any, known: Iterable[str]) -> str:
-    """A hint at the known word that is closest to what was found, or nothing."""
+    """A hint at the nearest known word, or nothing."""
     # Compared by their beginnings: difflib's time grows with the square of the length.
     close = difflib.get_close_matches(str(found)[:SHOWN_CHARS_MAX], list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

@@ -42,17 +42,27 @@ def row_hash(previous_hash: bytes, position: int, epoch: int, content_hash: byte
     return sha256(previous_hash + place + content_hash).digest()
 
 
-def misfit(row: Any) -> str:
-    """Why a row with the columns of JournalRow does not fit its own hashes; empty if it does."""
+def misfit(row: Any, after: Head | None = None) -> str:
+    """Why a row with the columns of JournalRow does not fit its own hashes; empty if it does.
+
+    With ``after``, the row before it: also why it does not follow that one.
+    """
+    if after is not None and row.position != after.position + 1:
+        return f"it comes right after record {after.position}"
     if type(row.content) is not bytes or content_hash(row.content) != row.content_hash:
-        return "its content does not fit its hash"
+        return "its content does not fit its content_hash: one of them was changed"
+    if after is not None and row.previous_hash != after.row_hash:
+        return (
+            "its previous_hash is not the hash of the record before it: one of the two was inserted, changed or "
+            "replaced, or one between them was removed"
+        )
     numbers = all(type(each) is int and each > 0 for each in (row.position, row.epoch))
     if (
         not numbers
         or type(row.previous_hash) is not bytes
         or row_hash(row.previous_hash, row.position, row.epoch, row.content_hash) != row.row_hash
     ):
-        return "its place does not fit its hash"
+        return "its row_hash does not fit its place, epoch and content: one of them was changed"
     return ""
 
 

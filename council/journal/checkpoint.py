@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -19,7 +20,7 @@ from council.config.human_keys import kept_key, state_dir
 from council.config.settings import NAME_PATTERN
 from council.journal.chain import HASH_BYTES, Head, Tree
 from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, OperatorError
-from council.protocol.values import quoted, read_json, text_problem
+from council.protocol.values import quoted, read_json
 
 log = get_logger("council.journal")
 
@@ -27,54 +28,43 @@ log = get_logger("council.journal")
 CHECKPOINT_S = 10.0
 FORMAT = {"format": "council-checkpoint", "version": 1}
 FILE_BYTES_MAX = 16 * 2**10  # ours have about 700
-TEXT_CHARS_MAX = 200
 # Nothing else that this key may sign begins with this.
 _DOMAIN = b"council-runtime checkpoint v1\0"
 _HASHES = ("row_hash", "tree_root")
 SIGNATURE_BYTES = 64
-_HEX = {"key": 64, "signature": 2 * SIGNATURE_BYTES}
+_Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\0\ud800-\udfff]+\Z")]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The head of a journal at the time ``at``, as the writer of its ``epoch`` signed it.
 
     ``row_hash`` is the hash of the row at ``position``; ``tree_root`` is the root over all rows up to it. ``key`` is
-    an Ed25519 public key, and ``signature`` is by it, both in hex. Raises CallerError if a field is invalid.
+    an Ed25519 public key, and ``signature`` is by it, both in hex.
     """
 
-    journal: str
-    council_id: str
-    epoch: int
-    position: int
-    row_hash: bytes
-    tree_root: bytes
-    at: datetime
-    key: str
-    signature: str
+    journal: _Text
+    council_id: _Text
+    epoch: _Count
+    position: _Count
+    row_hash: _Hash
+    tree_root: _Hash
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    signature: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{128}\Z")]
 
-    def __post_init__(self) -> None:
-        for name in ("journal", "council_id"):
-            text = getattr(self, name)
-            if not isinstance(text, str) or not 0 < len(text) <= TEXT_CHARS_MAX or text_problem(text):
-                raise CallerError(f"checkpoint.{name}: expected a text of 1 to {TEXT_CHARS_MAX} characters")
-        for name in ("epoch", "position"):
-            number = getattr(self, name)
-            if type(number) is not int or not 0 <= number < 2**63:
-                raise CallerError(f"checkpoint.{name}: expected a whole number of 0 or more")
-        for name in _HASHES:
-            if not isinstance(getattr(self, name), bytes) or len(getattr(self, name)) != HASH_BYTES:
-                raise CallerError(f"checkpoint.{name}: expected {HASH_BYTES} bytes")
-        if not isinstance(self.at, datetime) or self.at.utcoffset() is None:
-            raise CallerError("checkpoint.at: expected a time with its offset from UTC")
-        for name, digits in _HEX.items():
-            text = getattr(self, name)
-            if not isinstance(text, str) or not re.fullmatch(f"[0-9a-f]{{{digits}}}", text):
-                raise CallerError(f"checkpoint.{name}: expected {digits} hex digits")
+    @classmethod
+    def checked(cls, fields: Mapping[str, Any]) -> Self:
+        """A checkpoint of these fields. Raises CallerError if one is missing, invalid or unknown."""
+        try:
+            return msgspec.convert(fields, cls, builtin_types=(bytes, datetime))
+        except msgspec.ValidationError as error:
+            raise CallerError(f"checkpoint: {error}") from None
 
     def document(self) -> dict[str, Any]:
         """The checkpoint as JSON data."""
-        found: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        found: dict[str, Any] = msgspec.structs.asdict(self)
         found |= {name: found[name].hex() for name in _HASHES}
         found["at"] = self.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
         return FORMAT | found
@@ -121,7 +111,7 @@ class Checkpoint:
             for name in _HASHES:
                 given[name] = bytes.fromhex(given[name])
             given["at"] = datetime.fromisoformat(given["at"])
-            checkpoint = cls(**given)
+            checkpoint = cls.checked(given)
         except (KeyError, TypeError, ValueError):
             raise _none("a part of it is missing, or is something else") from None
         except CallerError as error:
@@ -158,9 +148,16 @@ class Signer:
         self, *, journal: str, council_id: str, epoch: int, head: Head, tree_root: bytes, at: datetime
     ) -> Checkpoint:
         """The checkpoint of a journal with this ``head``. Raises CallerError for invalid fields."""
-        place = (journal, council_id, epoch, head.position, head.row_hash, tree_root, at, self.public)
-        blank = Checkpoint(*place, signature="0" * _HEX["signature"])
-        return Checkpoint(*place, signature=self.signature(blank.signed_bytes()).hex())
+        fields = {
+            "journal": journal,
+            "council_id": council_id,
+            "epoch": epoch,
+            "tree_root": tree_root,
+            "at": at,
+        }
+        place = {**head._asdict(), "key": self.public, "signature": "0" * 2 * SIGNATURE_BYTES}
+        blank = Checkpoint.checked(fields | place)
+        return msgspec.structs.replace(blank, signature=self.signature(blank.signed_bytes()).hex())
 
     def signature(self, said: bytes) -> bytes:
         """The signature over ``said``, which must begin with a domain of its own."""
@@ -197,17 +194,6 @@ class CheckpointFile:
         self._tried_s = time.monotonic()
         return True
 
-    def signed(self, epoch: int, head: Head, tree: Tree) -> Checkpoint:
-        """A signed checkpoint of the journal's current head (rules 4.5)."""
-        return self._signer.sign(
-            journal=self._journal,
-            council_id=self._council_id,
-            epoch=epoch,
-            head=head,
-            tree_root=tree.root(),
-            at=datetime.now(UTC),
-        )
-
     def write(self, epoch: int, head: Head, tree: Tree) -> None:
         """Writes a checkpoint if there are new records. An error is logged, and kept in ``unsigned``."""
         if self._path is None or head.position == self._written_at:
@@ -218,7 +204,14 @@ class CheckpointFile:
             # A coordinator that was replaced, and does not know it yet, must not overwrite a later checkpoint.
             if self._path.exists() and Checkpoint.read(self._path).epoch > epoch:
                 return
-            self.signed(epoch, head, tree).write(self._path)
+            self._signer.sign(
+                journal=self._journal,
+                council_id=self._council_id,
+                epoch=epoch,
+                head=head,
+                tree_root=tree.root(),
+                at=datetime.now(UTC),
+            ).write(self._path)
             self._written_at, self.unsigned = head.position, None
         except Exception as error:  # noqa: BLE001 - any error would be lost with its future
             log.warning("no checkpoint", journal=self._journal, why=str(error))

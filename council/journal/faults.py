@@ -21,37 +21,31 @@ from council.protocol.errors import (
 
 _Advice = tuple[type[StoreError], str]
 
-_LOCKED: _Advice = (StoreLocked, "somebody else holds it; end what writes there, or try again")
-_FULL: _Advice = (StoreFull, "there is no room to write: free or add some, then try again")
-_READ_ONLY: _Advice = (StoreReadOnly, "it may not be written: mend the rights on it, or only read")
-_SHUT: _Advice = (
+_LOCKED: _Advice = (StoreLocked, "another process holds it; end what writes there, or try again")
+_FULL: _Advice = (StoreFull, "there is no room to write: check its disk, quota and memory, then try again")
+_READ_ONLY: _Advice = (
     StoreReadOnly,
-    "SQLite must write beside it, also to read what was not closed: mend the rights on its folder, or copy it, with "
-    "its -wal, to where you may write",
+    "you may not write it: correct the rights on it and on its folder, where SQLite also writes to read; or copy it "
+    "with its -wal to where you may write",
 )
 _CORRUPT: _Advice = (
     StoreCorrupt,
     "it is damaged: put it aside untouched, and go back to a copy (council store import)",
 )
+_MISSING: _Advice = (StoreCorrupt, "a part of it is missing: go back to a copy, or name another database")
 _GONE: _Advice = (
     StoreUnreachable,
-    "it can't be reached, or no longer: see that it is there and up, then try again",
+    "it can't be reached, or no longer: check that it is there and up, and its log, then try again",
 )
-
-# By primary code, and by extended codes for those that are listed.
+# By primary result code, and by extended codes for those that are listed.
 _SQLITE: dict[int, _Advice] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_PROTOCOL: _LOCKED,
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_TOOBIG: _FULL,
-    # SQLite reports a quota or a limit on files as a failed write, not as a full disk.
-    sqlite3.SQLITE_IOERR_WRITE: (StoreFull, "its disk refuses a write: see to its room, quota and health"),
+    sqlite3.SQLITE_IOERR_WRITE: _FULL,  # also for a quota or a limit on files
     sqlite3.SQLITE_READONLY: _READ_ONLY,
-    sqlite3.SQLITE_READONLY_DIRECTORY: _SHUT,
-    sqlite3.SQLITE_READONLY_RECOVERY: _SHUT,
-    sqlite3.SQLITE_READONLY_CANTINIT: _SHUT,
-    sqlite3.SQLITE_READONLY_CANTLOCK: _SHUT,
     sqlite3.SQLITE_CORRUPT: _CORRUPT,
     sqlite3.SQLITE_NOTADB: (
         StoreForeign,
@@ -59,14 +53,11 @@ _SQLITE: dict[int, _Advice] = {
     ),
     sqlite3.SQLITE_CANTOPEN: (
         StoreUnreachable,
-        "it can't be opened: see that its folder is there, and your rights to write there, which SQLite needs "
+        "it can't be opened: check that its folder is there, and your rights to write there, which SQLite needs "
         "also to read; or copy it to where you have them",
     ),
-    sqlite3.SQLITE_PERM: (StoreUnreachable, "your rights do not suffice to open it"),
-    sqlite3.SQLITE_IOERR: (
-        StoreUnreachable,
-        "its disk fails, what was asked may be kept or not: see the log",
-    ),
+    sqlite3.SQLITE_PERM: _GONE,
+    sqlite3.SQLITE_IOERR: _GONE,
 }
 # By the whole SQLSTATE, then by its class.
 _POSTGRESQL: dict[str, _Advice] = {
@@ -74,19 +65,19 @@ _POSTGRESQL: dict[str, _Advice] = {
     "40P01": _LOCKED,
     "40001": _LOCKED,
     "53100": _FULL,
-    "53200": (StoreFull, "the server is out of memory"),
+    "53200": _FULL,
     "25006": _READ_ONLY,
     "42501": _READ_ONLY,
     "XX001": _CORRUPT,
     "XX002": _CORRUPT,
-    "42P01": (StoreCorrupt, "a table is missing: name the database of a store, or go back to a copy"),
-    "28": (StoreUnreachable, "the server does not let you in: see PGUSER, PGPASSWORD or ~/.pgpass"),
+    "42P01": _MISSING,
+    "28": (StoreUnreachable, "the server refuses you: check PGUSER, PGPASSWORD or ~/.pgpass"),
     "3D": (StoreUnreachable, "there is no such database: create it, or name another"),
     "08": _GONE,
     "25P03": _GONE,
     "53": _GONE,
     "57": _GONE,
-    "58": (StoreUnreachable, "the server's system fails: see its log"),
+    "58": _GONE,
 }
 
 
@@ -120,7 +111,7 @@ def _of_driver(where: str, error: BaseException, timeout_s: float) -> Exception:
         if found is None and words == "malformed JSON":
             found = _CORRUPT
         elif found is None and words.startswith("no such "):
-            found = (StoreCorrupt, "a part of it is missing: go back to a copy")
+            found = _MISSING
     else:
         state = getattr(error, "sqlstate", None)
         if state is not None:

@@ -96,13 +96,11 @@ def records(database: Database, journal: str) -> Iterator[StoredRecord]:
     with database.read() as connection:
         _council_id(_first(connection, database.where, journal))
         statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position)
-        previous = chain.GENESIS
+        head = chain.Head()
         with closing(_streamed(connection, statement)) as rows:
             for row in rows:
-                kept = _whole(row)
-                if row.previous_hash != previous:
-                    raise _damaged(row, "it does not follow from the one before it")
-                previous = row.row_hash
+                kept = _whole(row, head)
+                head = chain.Head(row.position, row.row_hash)
                 yield kept
 
 
@@ -155,9 +153,9 @@ def _query(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
     return statement.limit(asked.limit + 1)
 
 
-def _whole(row: Any) -> StoredRecord:
-    """The record in a row. Raises StoreCorrupt if it does not fit its hashes or columns, or is invalid."""
-    if why := chain.misfit(row):
+def _whole(row: Any, after: chain.Head | None = None) -> StoredRecord:
+    """The record in a row, which follows ``after``. Raises StoreCorrupt if it does not fit its hashes or columns."""
+    if why := chain.misfit(row, after):
         raise _damaged(row, why)
     kept = unpacked(row.content, row.position)
     for column, found, wanted in (

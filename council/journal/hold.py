@@ -19,12 +19,12 @@ from council.journal.engines import Database, SQLite
 from council.journal.faults import as_store_errors
 from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 
-# A server needs a moment to notice that a connection was closed. A holder that is seen at all these glances is alive.
-# They are counted, not timed, because a machine that stood still meanwhile gave the server no time either.
-GLANCES = 50
-GLANCE_S = 0.02
-# Fewer glances during operation, because each delays what is to be told.
-GLANCES_AGAIN = 5
+# A server needs a moment to notice that a connection was closed. If all these attempts fail, the holder is alive.
+# They are counted, not timed, because a machine that was suspended meanwhile gave the server no time either.
+ATTEMPTS = 50
+PAUSE_S = 0.02
+# Fewer attempts during operation, because each delays announcements.
+ATTEMPTS_AGAIN = 5
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
     if isinstance(database, SQLite):
         kept = _file(database.path, journal)
     else:  # a takeover need not wait: it ends any other holder
-        kept = _session(database, journal, glances=0 if takeover else GLANCES)
+        kept = _session(database, journal, count=0 if takeover else ATTEMPTS)
     with kept as (had, by, again):
         if not had and not takeover:
             raise JournalHeld(
@@ -47,7 +47,7 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
                 journal=journal,
                 where=database.where,
             )
-        if not had:  # the other holder may have stopped within a batch
+        if not had:  # the other holder may be frozen inside a transaction
             database.oust(f"journal:{journal}")
         yield again
 
@@ -76,16 +76,14 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bo
 
 
 @contextmanager
-def _session(
-    database: Database, journal: str, glances: int
-) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
+def _session(database: Database, journal: str, count: int) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
     """A lock of the server, held while a connection of its own lives."""
 
-    def attempts(glances: int) -> bool:
-        for _ in range(glances):
+    def attempts(count: int) -> bool:
+        for _ in range(count):
             if attempt():
                 return True
-            time.sleep(GLANCE_S)
+            time.sleep(PAUSE_S)
         return attempt()
 
     def attempt() -> bool:
@@ -99,7 +97,7 @@ def _session(
     def again() -> bool:
         for _ in range(2):  # the first attempt may find the connection closed, and the next makes a new one
             try:
-                return attempts(GLANCES_AGAIN)
+                return attempts(ATTEMPTS_AGAIN)
             except StoreError:
                 connection.rollback()
         return False
@@ -107,7 +105,7 @@ def _session(
     with as_store_errors(database.where, database.timeout_s):
         connection = database.connect()
     try:
-        yield attempts(glances), "", again
+        yield attempts(count), "", again
     finally:
         connection.invalidate()  # not returned to the pool, where the lock would live on
         connection.close()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from datetime import datetime
-from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Uuid, bindparam, select, type_coerce
+from sqlalchemy import Connection, Uuid, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
 from council.journal import queries, search_words
-from council.journal.schema import LAPSE, Unreadable, packet_store, packet_words
+from council.journal.schema import LAPSE, Unreadable, packet_store
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
-from council.protocol.packet import PacketEnvelope, PacketLineage
+from council.protocol.packet import PacketEnvelope, PacketLineage, completed_lineage
 
 RELATIVES_MAX = 10_000  # the limit of one answer in memory; nobody reads a longer one
 _c = packet_store.c
@@ -26,11 +25,6 @@ _LINEAGES = select(  # the ttl as it is stored: an invalid time is reported with
 _CHILDREN = select(
     _c.packet_id, _c.parent_ids, _c.envelope[("lineage", "generation")].as_integer().label("generation")
 )
-_CHILDREN_ENTERED = _CHILDREN.join(packet_words, packet_words.c.packet == _c.sequence).where(
-    queries.among(packet_words.c.word)
-)
-_CHILDREN_FRESH = _CHILDREN.where(search_words.UNENTERED, search_words.holds(_c.parent_ids, queries.SOME))
-_CHILDREN = _CHILDREN.where(type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(bindparam("ids")))
 
 
 class Relative(NamedTuple):
@@ -58,29 +52,66 @@ def lineages(
     return known
 
 
-def below(connection: Connection, ids: Set[UUID]) -> dict[UUID, int]:
-    """For each of ``ids`` from which kept packets derive, the least generation of these packets.
+class Lineages:
+    """Checks the lineages of some packets before they are written, in the transaction that writes them.
 
-    Before a packet with such an id is written, this can only be if one was removed, or is still to be imported.
+    ``packets`` are their ids and given lineages; ``there`` are the ids that are kept already. A parent counts as kept
+    only if it has not expired by ``now``, if that is given.
     """
-    found: dict[UUID, int] = {}
-    for row in _children(connection, list(ids)):
-        for parent in ids & set(row.parent_ids):
-            found[parent] = min(row.generation or 0, found.get(parent, row.generation or 0))
-    return found
 
+    def __init__(
+        self,
+        connection: Connection,
+        packets: Collection[tuple[UUID, PacketLineage | None]],
+        there: Set[UUID],
+        now: datetime | None,
+    ) -> None:
+        parents = {each for _, given in packets if given for each in given.parent_ids}
+        self.known = lineages(connection, parents, now)
+        # The least generation of the kept packets that derive from an id. If a packet of that id is not kept, it was
+        # removed, or is still to be imported.
+        self._below: dict[UUID, int] = {}
+        new = {packet_id for packet_id, _ in packets} - there if parents else set()
+        for row in _children(connection, list(new)):
+            for parent in new & set(row.parent_ids):
+                self._note_child(parent, row.generation or 0)
 
-def check_above(packet_id: UUID, lineage: PacketLineage | None, below: Mapping[UUID, int]) -> None:
-    """Raises EnvelopeError if ``lineage`` would make a packet derive from one of its own descendants.
+    def check(self, packet_id: UUID, given: PacketLineage | None) -> None:
+        """Raises EnvelopeError if ``given`` would make a packet derive from one of its own descendants.
 
-    Generations grow along every line. If each is above its parents', no line can return to its start.
-    """
-    least = below.get(packet_id)
-    if least is not None and lineage is not None and (lineage.generation or 0) >= least:
-        raise EnvelopeError(
-            f"lineage.parent_ids: what {packet_id} is to derive from may derive from it; choose a new id",
-            field="lineage.parent_ids",
-        )
+        Generations grow along every line. If each is above its parents', no line can return to its start.
+        """
+        least = self._below.get(packet_id)
+        if least is not None and given is not None and (given.generation or 0) >= least:
+            raise EnvelopeError(
+                f"lineage.parent_ids: what {packet_id} is to derive from may derive from it; choose a new id",
+                field="lineage.parent_ids",
+            )
+
+    def check_imported(self, packet_id: UUID, given: PacketLineage | None) -> bool:
+        """``check`` for a completed lineage. Returns whether a parent is missing, because it was removed."""
+        if given is None:
+            return False
+        known = self.known
+        gone: set[UUID] = set()
+        if given.generation and given.root_packet_id:
+            # A missing parent is assumed to have the generation and root that it must have had.
+            gone = {each for each in given.parent_ids if each not in known}
+            stand_in = PacketLineage(generation=given.generation - 1, root_packet_id=given.root_packet_id)
+            known = {**{each: known.get(each) for each in given.parent_ids}, **dict.fromkeys(gone, stand_in)}
+        if completed_lineage(given, packet_id, known) != given:
+            raise EnvelopeError("lineage: it is not complete", field="lineage")
+        self.check(packet_id, given)
+        return bool(gone)
+
+    def add(self, packet_id: UUID, given: PacketLineage | None) -> None:
+        """Notes a packet that will be written in this transaction."""
+        self.known[packet_id] = given
+        for parent in given.parent_ids if given else ():
+            self._note_child(parent, (given and given.generation) or 0)
+
+    def _note_child(self, parent: UUID, generation: int) -> None:
+        self._below[parent] = min(generation, self._below.get(parent, generation))
 
 
 def relatives(
@@ -124,12 +155,13 @@ def relatives(
     return found
 
 
-def _children(connection: Connection, ids: Sequence[UUID]) -> Iterable[Any]:
+def _children(connection: Connection, ids: Sequence[UUID]) -> Iterator[Any]:
     """The rows of packets that have one of ``ids`` as a parent."""
-    if connection.dialect.name == "sqlite":
-        entered = [search_words.index_word("parent", each) for each in ids]
-        return chain(
-            queries.in_chunks(connection, _CHILDREN_ENTERED, entered),
-            queries.in_chunks(connection, _CHILDREN_FRESH, map(str, ids)),
-        )
-    return connection.execute(_CHILDREN, {"ids": list(ids)})
+    for start in range(0, len(ids), queries.IDS_AT_ONCE):
+        some = ids[start : start + queries.IDS_AT_ONCE]
+        if connection.dialect.name == "sqlite":
+            words = [search_words.index_word("parent", each) for each in some]
+            theirs = search_words.under(words, search_words.holds(_c.parent_ids, map(str, some)))
+        else:
+            theirs = type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(some)
+        yield from connection.execute(_CHILDREN.where(theirs))

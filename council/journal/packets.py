@@ -1,7 +1,7 @@
-"""A record of the council as a packet, and back: ids, lineage, canonical bytes. Knows nothing of stores.
+"""Converts a record of the council to a packet, and back: ids, lineage, canonical bytes. Knows nothing of stores.
 
-Each record is one packet, whose payload holds the event, the envelope that brought it and what it decided, so
-that no crash can tear a consequence off its cause (rules 4.6).
+Each record is one packet. Its payload holds the event, the envelope that brought it, and the decisions that followed,
+so that no crash can separate a consequence from its cause (rules 4.6).
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from council.protocol.packet import (
     StoredPacket,
 )
 
-# A change of the roll may end all open proposals at once. So much of what it decided stands in its record word
-# for word, the first one always; of the rest the outcome, for the whole follows from the record by replay.
+# A change of the roll may end all open proposals at once. Its record holds so many bytes of decisions in full, and at
+# least one; of the others it holds the outcomes. A replay of the record gives them in full.
 OUTCOME_BYTES_MAX = 256 * 2**10
-# Packets whose place in their line is remembered: those that ballots on open proposals derive from.
+# Packets whose lineage is remembered: those that ballots on open proposals derive from.
 LINES_KEPT = 12_000
 
-# The packet types of the council's own; ``council.`` keeps them apart from those of users.
+# The prefix of the packet types of the council, which distinguishes them from those of users.
 PREFIX = "council."
 DOMAIN = "council"
-# The fields that name who brought an event about.
+# The fields that name who caused an event.
 _AGENTS = ("seat", "observer", "human", "proposer", "sender")
 
 
 class Descent(Value, frozen=True):
-    """Where a packet stands in its line of descent (rules 4.3)."""
+    """The generation and the root of a packet (rules 4.3)."""
 
     generation: int
     root: str
 
 
 class StoredRecord(Value, frozen=True):
-    """A record as it is read back: with the decisions and escalations it came to, as far as it holds them.
+    """A record as it is read back, with the decisions and escalations that its packet holds.
 
-    ``more`` has the outcomes of those that it does not hold, and the rest is what its packet says beside it.
+    ``more`` has the outcomes of those that the packet does not hold in full.
     """
 
     record: Record
@@ -68,7 +68,7 @@ class StoredRecord(Value, frozen=True):
 
 
 class _Payload(msgspec.Struct, omit_defaults=True):
-    """What a record's packet holds. Of more outcomes than are held whole, ``more_…`` has what came of each."""
+    """The payload of a record's packet. ``more_…`` have the outcomes that it does not hold in full."""
 
     kind: str
     at: tuple[float, float]
@@ -87,25 +87,25 @@ class _Payload(msgspec.Struct, omit_defaults=True):
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder(StoredPacket[_Payload]).decode
 
-_ALIKE = re.compile("[0-9a-f]{4}")  # what a packet's id has of its message's: the moment
+_BEGINNING = re.compile("[0-9a-f]{4}")  # of a message's id, which a packet's id begins with, too
 
 
-@lru_cache(4_000)  # a proposal's is asked for with each of its ballots
+@lru_cache(4_000)  # each ballot needs its proposal's
 def packet_id(council_id: str, what: str) -> str:
-    """The id of the packet of an envelope, by its message id, or of a record without one, by ``#position``.
+    """The id of a packet: of an envelope's by its message id, of a record's without envelope by ``#position``.
 
-    A hash of both (UUIDv8), so that whoever knows a proposal's id finds its packet. It begins as the message's
-    own id does: where these follow the time (``agents.ids``), packets that are written together stand together.
+    It is a hash of both (UUIDv8), so that a proposal's id leads to its packet. It begins like the message's id. These
+    grow with time (``messaging.ids``), so packets that are written together are near each other in an index.
     """
     found = hashlib.blake2b(f"{council_id}\0{what}".encode(), digest_size=16).hexdigest()
-    alike = _ALIKE.match(what)
-    first = alike[0] if alike else found[:4]
+    beginning = _BEGINNING.match(what)
+    first = beginning[0] if beginning else found[:4]
     variant = "89ab"[int(found[16], 16) & 3]
     return f"{first}{found[4:8]}-{found[8:12]}-8{found[13:16]}-{variant}{found[17:20]}-{found[20:]}"
 
 
 class Packer:
-    """Makes the packets of one council's records, in order. ``look_up`` finds the lines of packets kept before."""
+    """Makes the packets of a council's records, in order. ``look_up`` gives the lineage of packets kept before."""
 
     def __init__(self, council_id: str, look_up: Callable[[Collection[str]], Mapping[str, Descent]]) -> None:
         self.council_id = council_id
@@ -113,7 +113,7 @@ class Packer:
         self._lines: OrderedDict[str, Descent] = OrderedDict()
 
     def packed(self, record: Record) -> Prepared:
-        """The packet of a record. Raises StoreCorrupt where something it follows from was never kept."""
+        """The packet of a record. Raises StoreCorrupt if a parent is not in the store."""
         event, moment = record.event, record.moment
         own_id = packet_id(self.council_id, record.msg_id or f"#{moment.position}")
         decisions, escalations = came_to(record.effects)
@@ -138,7 +138,7 @@ class Packer:
     def _parents(
         self, record: Record, own_id: str, about: str | None, decisions: Sequence[Decision]
     ) -> list[str]:
-        """The packets that a record follows from: its proposal, and for a decision whatever it rests on."""
+        """The packets that a record derives from: its proposal; for a decision, also its ballots and acts."""
         event = record.event
         wanted: list[str] = []
         if isinstance(event, ev.ProposalSubmitted):
@@ -150,7 +150,7 @@ class Packer:
             wanted += [ballot.msg_id for ballot in decision.ballots]
             wanted += [act.msg_id for act in (decision.ruling, decision.answer) if act is not None]
         found = [packet_id(self.council_id, each) for each in wanted]
-        if decisions:  # many may be named twice, and the record itself among them
+        if decisions:  # they may name a packet twice, or the record itself
             found = [each for each in dict.fromkeys(found) if each != own_id]
         return found[:PARENTS_MAX]
 
@@ -169,7 +169,7 @@ class Packer:
         try:
             return [self._lines[parent] for parent in parents]
         except KeyError as error:
-            raise StoreCorrupt(f"packet {error.args[0]} should be in the journal, and is not") from error
+            raise StoreCorrupt(f"packet {error.args[0]} is missing from the journal") from error
 
     def _remember(self, own_id: str, line: Descent) -> None:
         self._lines[own_id] = line
@@ -205,14 +205,14 @@ def _payload(record: Record, decisions: Sequence[Decision], escalations: Sequenc
 
 
 def unpacked(content: bytes, position: int) -> StoredRecord:
-    """The record in a packet's canonical bytes. Raises StoreCorrupt where that is none of the council's."""
+    """The record in a packet's canonical bytes. Raises StoreCorrupt if it is not a council's record."""
     try:
         packet = _decode(content)
         payload = packet.payload
         event = _decoder(payload.kind).decode(payload.event)
         if payload.position != position:
-            raise ValueError(f"it says that it stands at {payload.position}")
-        datetime.fromtimestamp(payload.at[1], UTC)  # raises where that is no time
+            raise ValueError(f"it says that its position is {payload.position}")
+        datetime.fromtimestamp(payload.at[1], UTC)  # raises if it is not a time
         record = Record(
             Moment(*payload.at, position),
             event,
@@ -223,7 +223,7 @@ def unpacked(content: bytes, position: int) -> StoredRecord:
         )
     except (msgspec.MsgspecError, KeyError, OSError, OverflowError, TypeError, ValueError) as error:
         raise StoreCorrupt(
-            f"record {position} is no record of a council: {error}; run council verify", position=position
+            f"record {position} is not a record of a council: {error}; run council verify", position=position
         ) from error
     more = payload.more_decisions | payload.more_escalations
     ended = payload.decisions, payload.escalations, more
@@ -233,7 +233,7 @@ def unpacked(content: bytes, position: int) -> StoredRecord:
 
 @cache
 def _decoder(kind: str) -> msgspec.json.Decoder[ev.Event]:
-    """Reads the events of a kind. Raises KeyError where no event is of it."""
+    """A decoder of the events of a kind. Raises KeyError for a kind that has no event."""
     event = BY_KIND[kind].event
     if event is None:
         raise KeyError(kind)
@@ -246,7 +246,7 @@ def about_of(event: ev.Event) -> str | None:
 
 
 def agent_of(event: ev.Event) -> str | None:
-    """Who brought an event about: a seat, a client or a human; None for time and the coordinator."""
+    """The seat, client or human that caused an event; None if it was the time or the coordinator."""
     found: str = next(filter(None, (fact(event, name, None) for name in _AGENTS)), "")
     return found[:200] or None
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from uuid import UUID
+
+import msgspec
 
 from council.journal.chain import HASH_BYTES, content_hash, inclusion, rooted, row_hash
 from council.journal.checkpoint import Checkpoint, read_file, same_json, write_file
@@ -26,15 +28,18 @@ FORMAT = {"format": "council-proof", "version": 1}
 FILE_BYTES_MAX = 2 * PACKET_BYTES_MAX + 64 * 2**10
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+_Number = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
+_Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
+
+
+class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row of a journal: the packet's canonical bytes, its place, and the path to the checkpoint's root."""
 
     content: bytes
-    position: int
-    epoch: int
-    previous_hash: bytes
-    path: tuple[bytes, ...]
+    position: _Number
+    epoch: _Number
+    previous_hash: _Hash
+    path: tuple[_Hash, ...]
     checkpoint: Checkpoint
 
     def document(self) -> dict[str, Any]:
@@ -53,22 +58,17 @@ class Proof:
         """Reads what ``document`` gave. Raises ProofRefused, CheckpointRefused; ``check_proof`` checks it."""
         if not isinstance(found, dict) or not same_json({name: found.get(name) for name in FORMAT}, FORMAT):
             raise _refused("it is no proof of ours, or of another version")
+        given = {name: value for name, value in found.items() if name not in FORMAT}
         try:
-            proof = cls(
-                found["packet"].encode(),
-                found["position"],
-                found["epoch"],
-                bytes.fromhex(found["previous_hash"]),
-                tuple(map(bytes.fromhex, found["path"])),
-                Checkpoint.of(found["checkpoint"]),
-            )
+            given["content"] = given.pop("packet").encode()
+            given["previous_hash"] = bytes.fromhex(given["previous_hash"])
+            given["path"] = [bytes.fromhex(each) for each in given["path"]]
+            given["checkpoint"] = Checkpoint.of(given["checkpoint"])
+            proof = msgspec.convert(given, cls, builtin_types=(bytes, datetime))
             if not same_json(proof.document(), found):
                 raise ValueError("not written as ours are")
         except (KeyError, TypeError, ValueError, AttributeError):
             raise _refused("a part of it is missing, or is something else") from None
-        numbers = all(type(each) is int and 0 < each < 2**63 for each in (proof.position, proof.epoch))
-        if not numbers or any(len(each) != HASH_BYTES for each in (proof.previous_hash, *proof.path)):
-            raise _refused("a number or a hash in it is invalid")
         return proof
 
     @classmethod

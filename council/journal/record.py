@@ -6,6 +6,7 @@ The driver appends every event before any effect that tells somebody of it is pe
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -21,16 +22,17 @@ from council.journal.entries import HistoryPage, Wanted
 from council.kinds.table import JOURNALED
 from council.protocol.errors import ReplayDiverged, StoreError, StoreFull, StoreLocked, StoreUnreachable
 
-# What is wrong with a store that may pass by itself: it is tried again.
+# Errors of a store that may pass by themselves: the operation is tried again.
 PASSING = (StoreLocked, StoreUnreachable, StoreFull)
+COMMITS_MAX = 10_000  # so many are counted until they are read
 
 
 class Record(Value, frozen=True):
-    """An event with its moment, the sealed envelope that brought it, if one did, and what followed from it.
+    """An event with its moment, the sealed envelope that brought it, if any, and the effects that followed from it.
 
-    ``msg_id`` is the envelope's, where it has used that one up (rules 1.15); ``key_mark`` tells the key of a
-    proposal's sender, who keeps its name, from others (rules 1.3). Read back, a record has no ``effects`` but
-    their ``mark``.
+    ``msg_id`` is the envelope's, if the record has used it up (rules 1.15). ``key_mark`` identifies the key of a
+    proposal's sender, whose name is bound to it (rules 1.3). A record that is read back has the ``mark`` of its
+    ``effects`` instead of them.
     """
 
     moment: Moment
@@ -50,13 +52,13 @@ _EFFECTS = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def mark_of(effects: Sequence[Effect]) -> bytes:
-    """Tells these effects, in this order, from all others: a hash of 8 bytes, against accidents alone."""
-    told = [(type(effect).__name__, effect) for effect in effects]
-    return hashlib.blake2b(_EFFECTS.encode(told), digest_size=8).digest()
+    """A hash of these effects in this order. Its 8 bytes detect accidents, not attacks."""
+    named = [(type(effect).__name__, effect) for effect in effects]
+    return hashlib.blake2b(_EFFECTS.encode(named), digest_size=8).digest()
 
 
 def came_to(effects: Sequence[Effect]) -> tuple[tuple[Decision, ...], tuple[Escalation, ...]]:
-    """What was decided, and what goes to a human."""
+    """The decisions and the escalations among these effects."""
     decisions = tuple(effect.decision for effect in effects if isinstance(effect, do.AnnounceDecision))
     return decisions, tuple(
         effect.escalation for effect in effects if isinstance(effect, do.AnnounceEscalation)
@@ -64,7 +66,7 @@ def came_to(effects: Sequence[Effect]) -> tuple[tuple[Decision, ...], tuple[Esca
 
 
 def leaves_one(event: Event, effects: list[Effect]) -> bool:
-    """Whether an event leaves a record: whether it changed something (rules 1.10)."""
+    """Whether an event is journaled: whether it changed something (rules 1.10)."""
     if isinstance(event, ev.SeatBeat):
         return any(isinstance(effect, do.AnnounceRoll) for effect in effects)
     if len(effects) != 1:
@@ -76,7 +78,7 @@ def leaves_one(event: Event, effects: list[Effect]) -> bool:
 
 
 def diverged(record: Record, why: str) -> ReplayDiverged:
-    """What is raised where a record comes to something else than it did."""
+    """The error for a record that has other effects when it is replayed."""
     return ReplayDiverged(
         f"record {record.position} ({JOURNALED[type(record.event)].kind}) comes to something else by this version's "
         f"rules: {why}; run the version that wrote it, or see council verify",
@@ -86,10 +88,10 @@ def diverged(record: Record, why: str) -> ReplayDiverged:
 
 
 class Snapshot(NamedTuple):
-    """What records up to ``position`` come to: ``base`` replaces the one before, ``added`` is added to it.
+    """The state after the records up to ``position``. ``base`` replaces the previous base, ``added`` is added to it.
 
-    ``added`` has positions behind the one before, in order, the last of them ``position``. At each stand a part
-    ``more``, which a start reads, and the proposals that were decided up to there, for whoever looks one up.
+    ``added`` has positions after the previous snapshot, in order; the last one is ``position``. Each has a part
+    ``more``, which a start reads, and the proposals that were decided up to there, which are read when asked for.
     """
 
     position: int
@@ -98,7 +100,7 @@ class Snapshot(NamedTuple):
 
 
 class Restorable(Protocol):
-    """Whoever wrote to a journal, and is given back what it kept."""
+    """The writer of a journal, to which ``Journal.recover`` hands what the journal keeps."""
 
     def restore(
         self,
@@ -107,62 +109,74 @@ class Restorable(Protocol):
         mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
     ) -> None:
-        """Goes on from snapshots; ``envelopes`` gives those of the messages of these ids."""
+        """Continues from snapshots; ``envelopes`` returns the envelopes of messages, by their ids."""
 
     def replay(self, record: Record) -> None:
-        """Goes on by one record."""
+        """Continues by one record."""
 
 
-class Journal(Protocol):
-    """Keeps records in the order of their positions. ``epoch`` is that of the coordinator that writes it.
+class Journal(ABC):
+    """Keeps records in the order of their positions.
 
-    ``trouble`` is why it can keep nothing at the moment, while that may pass; ``linger_s`` how long a record
-    that nobody waits for may wait for others to be written with it; ``durable`` whether what it keeps outlives it.
-    ``unsigned`` is why it has no checkpoint of late, where one was due.
-    ``commits`` are the last ones that nobody has looked at yet: how many records, in how many seconds.
-    ``snapshot_kept`` is the position of the newest snapshot that is kept, 0 where none is.
+    ``epoch`` is that of the coordinator that writes it. A record that nobody waits for may wait ``linger_s`` for
+    others to be written with it. ``durable`` is whether the journal outlives its process. ``trouble`` is the error
+    for which nothing can be written at the moment, while it may pass. ``commits`` has the number of records and the
+    seconds of each commit, until they are read.
     """
 
     epoch: int
-    linger_s: float
-    durable: bool
-    trouble: StoreError | None
-    commits: deque[tuple[int, float]]
+    linger_s = 0.0
+    durable = False
+
+    def __init__(self) -> None:
+        self.trouble: StoreError | None = None
+        self.commits: deque[tuple[int, float]] = deque(maxlen=COMMITS_MAX)
 
     @property
-    def snapshot_kept(self) -> int: ...
+    def snapshot_kept(self) -> int:
+        """The position of the newest snapshot that is kept; 0 if there is none."""
+        return 0
 
     @property
-    def unsigned(self) -> str | None: ...
+    def unsigned(self) -> str | None:
+        """Why the checkpoint that was due last could not be written, if it could not."""
+        return None
 
-    def recover(self, writer: Restorable) -> None:
-        """Hands ``writer`` what earlier ones wrote."""
+    def recover(self, writer: Restorable) -> None:  # noqa: B027 - a journal in memory keeps nothing from before
+        """Hands ``writer`` what earlier coordinators wrote. Raises StoreError, and what ``writer`` raises."""
 
+    @abstractmethod
     def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
-        """Keeps ``records``: all of them once the awaitable is done, or on return where there is none.
+        """Keeps ``records``: all of them, once the awaitable is done, or on return if there is none.
 
-        Raises, or its awaitable does, if they are not kept; then none of them is.
+        If it raises, or its awaitable does, none of them is kept.
         """
 
     def snapshot_due(self, position: int) -> bool:
-        """Whether a snapshot as of ``position`` is wanted."""
+        """Whether a snapshot at ``position`` is wanted."""
+        return False
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Takes a snapshot of what all records handed in so far come to."""
+        """Keeps a snapshot of the state after all records that were handed in so far."""
+        raise NotImplementedError
 
     def decided(self, position: int) -> bytes:
-        """The decided proposals that a snapshot added at ``position``. Blocks, in any thread; raises StoreError."""
+        """The decided proposals that a snapshot added at ``position``. Blocks; any thread may call it."""
+        raise NotImplementedError
 
-    def tend(self) -> None:
-        """Called now and then: whatever is due at a time."""
+    def tend(self) -> None:  # noqa: B027
+        """Does upkeep that is due. It is called from time to time."""
 
+    @abstractmethod
     async def history(self, asked: Wanted) -> HistoryPage:
-        """A page of what is kept."""
+        """A page of the records that are kept."""
 
     async def close(
         self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None
     ) -> None:
-        """Keeps what was handed in, the ``last``, and a snapshot of it all, where it can; then lets go."""
+        """Keeps the ``last`` records and a snapshot of everything, if possible; then closes the journal."""
+        if last:
+            self.append(last)
 
-    def close_now(self) -> None:
-        """``close`` for a thread that may wait."""
+    def close_now(self) -> None:  # noqa: B027
+        """``close`` for a thread that may block."""

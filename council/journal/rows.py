@@ -8,18 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
-from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from council.journal.chain import Head, content_hash, row_hash
 from council.journal.schema import Unreadable, ids_text, moment_text, words_text
-from council.protocol.errors import CallerError, CouncilError, EnvelopeError, EpochFenced
+from council.protocol.errors import CallerError, CouncilError, EpochFenced
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, StoredPacket
-from council.protocol.values import quoted, read_json
+from council.protocol.values import quoted
 
 # The SQL type of each column for PostgreSQL: a text, an empty list and a null have no type of their own.
 _COLUMNS = {
@@ -42,11 +40,11 @@ _COLUMNS = {
 }
 # PostgreSQL has its own representation of these.
 _JSON = {"routing", "provenance", "parent_ids", "tags"}
-_encode = msgspec.json.Encoder(order="sorted").encode
 _INTO = f"INSERT INTO packet_store ({', '.join(_COLUMNS)}) VALUES "
-_INSERT = {"postgresql": f"{_INTO}({', '.join(f'%s{of}' for of in _COLUMNS.values())})"}
-# Rows in one statement: SQLite allows about 32,000 variables, and few different statements must be parsed.
-ROWS_AT_ONCE = (1_024, 256, 64, 16, 4, 3, 2, 1)
+_INSERT = {
+    "sqlite": f"{_INTO}({', '.join('?' for _ in _COLUMNS)})",
+    "postgresql": f"{_INTO}({', '.join(f'%s{of}' for of in _COLUMNS.values())})",
+}
 
 
 class Prepared(NamedTuple):
@@ -84,11 +82,12 @@ OUTSIDE = Place(None, None, None, None, None)
 def prepared(packet: StoredPacket[Any], content: bytes) -> Prepared:
     """A packet as a row. The caller guarantees that ``content`` is canonical."""
     meta, source = packet.metadata, packet.provenance
+    routing = {"agent": meta.agent, "domain": meta.domain} if meta else {}
     return Prepared(
         packet.packet_id,
         packet.packet_type,
         moment_text(packet.timestamp),
-        _routing(meta.agent, meta.domain) if meta else "{}",
+        json.dumps({name: value for name, value in routing.items() if value is not None}),
         None if source is None else msgspec.json.encode(source).decode(),
         packet.thread_id,
         packet.lineage.parent_ids if packet.lineage else (),
@@ -96,13 +95,6 @@ def prepared(packet: StoredPacket[Any], content: bytes) -> Prepared:
         packet.ttl,
         content,
     )
-
-
-@lru_cache(maxsize=1_000)
-def _routing(agent: str | None, domain: str | None) -> str:
-    """The routing column: the packet's agent and domain."""
-    given = {"agent": agent, "domain": domain}
-    return json.dumps({name: value for name, value in given.items() if value is not None})
 
 
 def values(engine: str, row: Prepared, hashed: bytes, place: Place = OUTSIDE) -> tuple[Any, ...]:
@@ -115,34 +107,18 @@ def values(engine: str, row: Prepared, hashed: bytes, place: Place = OUTSIDE) ->
     return *plain, *kept, content, hashed, *place
 
 
-def wrong_column(row: Prepared, columns: Sequence[Any]) -> str | None:
-    """The first column of a row, in SQLite's form and in order, that has a wrong value."""
+def wrong_column(engine: str, row: Prepared, columns: Sequence[Any]) -> str | None:
+    """The first column of a row that has a wrong value. PostgreSQL's columns come in the form of SQLite's."""
     for name, found, wanted in zip(_COLUMNS, columns, values("sqlite", row, b""), strict=False):
-        if found != wanted and not (name in _JSON and _same_json(name, found, wanted)):
+        if found != wanted and not (engine != "sqlite" and name in _JSON and same_object(found, wanted)):
             return name
     return None
 
 
-def _same_json(name: str, found: Any, wanted: Any) -> bool:
+def same_object(text: str | None, content: str | bytes | None) -> bool:
+    """Whether JSON that a database wrote in its own form equals ``content``."""
     try:
-        if name in ("parent_ids", "tags"):
-            return bool(msgspec.json.decode(found) == msgspec.json.decode(wanted))
-        return bool(_object(found) == _object(wanted))
-    except (TypeError, ValueError, RecursionError, EnvelopeError):
-        return False
-
-
-@lru_cache(maxsize=1_000)  # the packets of a council have few different routings
-def _object(text: str) -> Any:
-    """Reads a JSON object. A duplicate key is refused, because readers differ about it."""
-    return read_json(text, field="column")
-
-
-def same_object(text: Any, content: bytes) -> bool:
-    """Whether JSON that a database wrote in its own form equals ``content``, canonical bytes."""
-    try:
-        found = msgspec.json.decode(text)
-        return _encode(found) == content or _same(found, msgspec.json.decode(content))
+        return _same(json.loads(text or ""), json.loads(content or ""))
     except (TypeError, ValueError, RecursionError):
         return False
 
@@ -160,32 +136,10 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _driven(connection: Connection, statement: str, given: Sequence[Any]) -> Any:
-    """Runs a statement without SQLAlchemy, which takes as long as SQLite if a batch is one packet."""
-    if connection.dialect.name != "sqlite":
-        return connection.exec_driver_sql(statement, tuple(given))
-    driver: Any = connection.connection.driver_connection
-    return driver.execute(statement, given)
-
-
 def insert_values(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
     """Writes rows that ``values`` made."""
-    if connection.dialect.name != "sqlite":
-        if rows:
-            connection.exec_driver_sql(_INSERT["postgresql"], list(rows))
-        return
-    # Many rows in one statement: at each statement Python lets other threads run, and may wait long for its turn.
-    begin = 0
-    for size in ROWS_AT_ONCE:
-        while len(rows) - begin >= size:
-            some = rows[begin : begin + size]
-            _driven(connection, _inserting(size), tuple(chain.from_iterable(some)))
-            begin += size
-
-
-@lru_cache(len(ROWS_AT_ONCE))
-def _inserting(count: int) -> str:
-    return _INTO + ", ".join([f"({', '.join('?' for _ in _COLUMNS)})"] * count)
+    if rows:
+        connection.exec_driver_sql(_INSERT[connection.dialect.name], list(rows))
 
 
 def appended(
@@ -203,25 +157,33 @@ def appended(
     return made, Head(position, previous)
 
 
-_STANDING = """
-    SELECT (SELECT max(epoch) FROM epochs WHERE journal = {0}),
-        (SELECT position FROM packet_store WHERE journal = {0} ORDER BY position DESC LIMIT 1),
-        (SELECT row_hash FROM packet_store WHERE journal = {0} ORDER BY position DESC LIMIT 1)
-"""
-_STANDING_IN = {"sqlite": _STANDING.format("?"), "postgresql": _STANDING.format("%s")}
+class Standing(NamedTuple):
+    """A journal's newest ``epoch``, 0 if it has none; its last row, and that row's ``last_epoch``."""
+
+    epoch: int
+    head: Head
+    last_epoch: int
 
 
-def standing(connection: Connection, journal: str) -> tuple[int, Head]:
-    """The newest epoch of a journal, 0 if it has none, and the journal's last row."""
-    asked = _STANDING_IN[connection.dialect.name]
-    epoch, position, last_hash = _driven(connection, asked, (journal,) * 3).fetchone()
+_STANDING = text("""
+    SELECT newest.epoch, last.position, last.row_hash, last.epoch
+    FROM (SELECT max(epoch) AS epoch FROM epochs WHERE journal = :journal) AS newest
+    LEFT JOIN (
+        SELECT position, row_hash, epoch FROM packet_store WHERE journal = :journal ORDER BY position DESC LIMIT 1
+    ) AS last ON true
+""")
+
+
+def standing(connection: Connection, journal: str) -> Standing:
+    """How far a journal is. Raises Unreadable."""
+    epoch, position, last_hash, last_epoch = connection.execute(_STANDING, {"journal": journal}).one()
     if epoch is not None and type(epoch) is not int:
         raise Unreadable(f"the newest epoch of journal {quoted(journal)} is {quoted(str(epoch))}")
     if position is None:
-        return epoch or 0, Head()
-    if type(position) is not int or type(last_hash) is not bytes:
-        raise Unreadable(f"the last record of journal {quoted(journal)} has no position, or no hash")
-    return epoch or 0, Head(position, last_hash)
+        return Standing(epoch or 0, Head(), 0)
+    if type(position) is not int or type(last_hash) is not bytes or type(last_epoch) is not int:
+        raise Unreadable(f"the last record of journal {quoted(journal)} has no position, hash or epoch")
+    return Standing(epoch or 0, Head(position, last_hash), last_epoch)
 
 
 def fenced(where: str, journal: str, epoch: int, newest: int) -> CouncilError:

@@ -6,7 +6,7 @@ Indexes on the table itself made each commit write all over the file, and delaye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Text, cast, exists, func, literal_column, or_, select, text
@@ -35,10 +35,6 @@ WORDS = """
 """
 # The key of the table; a view of the same name has none.
 _KEY = text("SELECT name, pk > 0 FROM pragma_table_info('packet_words') ORDER BY name")
-_NO_LIST = text("""
-    SELECT min(sequence) FROM packet_store
-    WHERE sequence > :after AND sequence <= :last AND NOT (json_valid(tags) AND json_valid(parent_ids))
-""")
 _MARK = text("""
     SELECT upto FROM words_entered
     WHERE typeof(upto) = 'integer' AND upto <= (SELECT coalesce(max(sequence), 0) FROM packet_store)
@@ -53,16 +49,13 @@ _COMPARED = f"""
     LEFT JOIN packet_words AS there
         ON there.word = own.word AND there.moment = own.moment AND there.packet = own.packet
 """
-_COUNTS = text(f"SELECT count(*), count(there.word) {_COMPARED}")
-_MISSING = text(
-    f"SELECT own.packet, own.word {_COMPARED} WHERE there.word IS NULL ORDER BY own.packet, own.word LIMIT 1"
-)
+# How many words these packets have, and the first packet that is not entered under one of them.
+_COUNTS = text(f"SELECT count(*), min(CASE WHEN there.word IS NULL THEN own.packet END) {_COMPARED}")
 _FOREIGN = text(f"""
-    SELECT packet, word FROM packet_words AS there WHERE NOT EXISTS (
+    SELECT min(packet) FROM packet_words AS there WHERE NOT EXISTS (
         SELECT 1 FROM ({WORDS.format(union="UNION ALL", which="sequence = there.packet")}) AS own
         WHERE own.word = there.word AND own.moment = there.moment AND own.packet BETWEEN 1 AND :upto
     )
-    ORDER BY packet, word LIMIT 1
 """)
 
 
@@ -91,10 +84,10 @@ def under(some: Sequence[str], unentered: ColumnElement[bool]) -> ColumnElement[
     return or_(_c.sequence.in_(entered), _c.sequence.in_(fresh))
 
 
-def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
+def misleading(connection: Connection) -> str | None:
     """A difference between the entered words and the packets themselves; None if there is none.
 
-    Packets that are not entered yet have no words, and are found all the same. Calls ``ended`` now and then, to stop.
+    Packets that are not entered yet have no words, and are found all the same.
     """
     key = connection.execute(_KEY).all()
     if key and key != [("moment", 1), ("packet", 1), ("word", 1)]:
@@ -105,28 +98,20 @@ def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
     after = entered = 0
     asked = {"upto": upto, "count": COMPARED_AT_ONCE}
     while last := connection.execute(_NEXT, asked | {"after": after}).scalar():
-        if ended():
-            return None
-        some = {"after": after, "last": last}
         try:
-            due, there = connection.execute(_COUNTS, some).one()
-        except DatabaseError:
-            if (packet := connection.execute(_NO_LIST, some).scalar()) is None:
+            due, missing = connection.execute(_COUNTS, {"after": after, "last": last}).one()
+        except DatabaseError as error:
+            if "malformed JSON" not in str(error.orig):
                 raise
-            return f"the tags or parents of {_place(connection, packet)} are no list"
-        if due != there:
-            packet, missing = connection.execute(_MISSING, some).one()
-            return f"{_place(connection, packet)} is not entered under {_quoted(missing)}: it is hidden there"
+            return f"the words of a packet in rows {after + 1} to {last} can't be read: {error.orig}"
+        if missing is not None:
+            return f"{_place(connection, missing)} is not entered under each of its words: it is hidden there"
         after, entered = last, entered + due
     # Every word that must exist does. If the number is equal too, there are no others.
     if connection.execute(select(func.count()).select_from(packet_words)).scalar_one() == entered:
         return None
-    packet, foreign = connection.execute(_FOREIGN, {"upto": upto}).one()
-    return f"{_place(connection, packet)} is entered under {_quoted(foreign)}, and must not be"
-
-
-def _quoted(word: object) -> str:
-    return quoted(word, 80)  # an id in full, with its kind
+    foreign = connection.execute(_FOREIGN, {"upto": upto}).scalar_one()
+    return f"{_place(connection, foreign)} is entered under a word that is not its own"
 
 
 def _place(connection: Connection, packet: int) -> str:

@@ -1,7 +1,7 @@
 """Keeps signed snapshots in the store, and finds the newest one that fits the journal.
 
-A snapshot saves time and is never the truth: one that is damaged, forged or of another journal is skipped with a
-warning, and its records are replayed instead.
+A snapshot only saves time. If it is damaged, forged or of another journal, it is skipped with a warning, and its
+records are replayed instead.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from council.protocol.errors import JournalCorrupt, StoreCorrupt
 
 log = get_logger("council.journal")
 
-# Replaying so many records takes a quarter of a second; a snapshot of a thousand that are open, some 10 ms.
+# Replaying so many records takes a quarter of a second. A snapshot with a thousand open proposals takes 10 ms.
 SNAPSHOT_RECORDS = 5_000
 _DOMAIN = b"council-runtime snapshot v1\0"
 
 
 class UsableSnapshot(NamedTuple):
-    """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there.
+    """A snapshot that can be used, the ``head`` that it belongs to, and the peaks of the tree up to there.
 
-    ``mores`` have the position of each; they are without the decided proposals.
+    ``mores`` are the parts of all snapshots up to it with their positions, without the decided proposals.
     """
 
     head: Head
@@ -42,7 +42,7 @@ class UsableSnapshot(NamedTuple):
 
 
 class _SignedBase(msgspec.Struct):
-    """A base with what binds it: to the chain, to the tree, and by ``link`` to every ``more`` up to it."""
+    """A base, bound to the chain by ``row_hash``, and by ``link`` to every ``more`` up to it."""
 
     position: int
     row_hash: bytes
@@ -67,12 +67,12 @@ class SnapshotStore:
         self.kept_to = 0
         self._link = GENESIS
         self._hashes: dict[int, bytes] = {}  # of each ``more``, by its position
-        # A decision that is in no ``more`` could be made again: what could not be kept goes with the next one.
+        # Snapshots that could not be kept. They are kept with the next one: a decision must not be missing.
         self._waiting: list[Snapshot] = []
 
     def keep(self, snapshot: Snapshot, epoch: int, head: Head, peaks: tuple[bytes, ...]) -> None:
-        """Keeps one, which belongs to ``head``. Raises StoreError, EpochFenced; then it is kept with the next."""
-        if head.position == self.kept_to:  # nothing came since, as where a start was refused
+        """Keeps a snapshot of ``head``. If it raises StoreError or EpochFenced, it is kept with the next one."""
+        if head.position == self.kept_to:  # there are no new records
             return
         self._waiting.append(snapshot)
         rows, hashes, link = [], {}, self._link
@@ -85,10 +85,10 @@ class SnapshotStore:
         c = snapshots.c
         rows.append(_row(self._journal, head.position, "base", signed))
         with self._database.write(f"journal:{self._journal}") as connection:
-            newest, _ = standing(connection, self._journal)
+            newest = standing(connection, self._journal).epoch
             if newest != epoch:
                 raise fenced(self._database.where, self._journal, epoch, newest)
-            # Those behind were passed over, or are of one that was; bases before the last are never read.
+            # Snapshots after ``kept_to`` were skipped; bases before it are never read.
             old = or_(c.position > self.kept_to, and_(c.part == "base", c.position < self.kept_to))
             connection.execute(delete(snapshots).where(c.journal == self._journal, old))
             connection.execute(insert(snapshots), rows)
@@ -98,23 +98,23 @@ class SnapshotStore:
         self.kept_to = head.position
 
     def due(self, position: int) -> bool:
-        """Whether the last snapshot is so old that one as of ``position`` saves a restart enough time."""
+        """Whether the last snapshot is so old that one at ``position`` saves a restart enough time."""
         return position >= self._made_at + self._records_apart
 
     def made(self, position: int, base_bytes: int = 0) -> None:
-        """The last snapshot is as of ``position``. The next one is due the later, the more bytes it has."""
+        """Notes that the last snapshot is at ``position``. The more bytes it has, the later the next one is due."""
         self._made_at = position
-        # A thousand proposals that wait for a human make one of megabytes: the records weigh more all the same.
+        # With a thousand open escalations a snapshot has megabytes. Then it is made less often.
         self._records_apart = max(SNAPSHOT_RECORDS, base_bytes // 1_000)
 
     def check_end(self) -> None:
-        """Raises JournalCorrupt where a snapshot that this journal's key signed stands behind its last record."""
+        """Raises JournalCorrupt if a snapshot that this journal's key signed is of a later record than the last."""
         c = snapshots.c
-        behind = select(c.content).where(c.journal == self._journal, c.part == "base")
+        later = select(c.content).where(c.journal == self._journal, c.part == "base")
         with self._database.read() as connection:
-            end = standing(connection, self._journal)[1].position
-            found = connection.execute(behind.where(c.position > end).order_by(c.position.desc())).scalars()
-            # It was kept after the records that it speaks of, in this same store.
+            end = standing(connection, self._journal).head.position
+            found = connection.execute(later.where(c.position > end).order_by(c.position.desc())).scalars()
+            # It was kept after its records, in this same store.
             cut = next((base.position for base in map(self._read, found) if base is not None), end)
         if cut > end:
             raise JournalCorrupt(
@@ -133,10 +133,10 @@ class SnapshotStore:
         bases, mores, links, link = [], [], {}, GENESIS
         self._hashes = {}
         with self._database.read() as connection:
-            # One row in memory at a time: all that was ever decided stands in these.
+            # One row in memory at a time: together they hold every decision.
             rows = connection.execution_options(yield_per=1).execute(wanted.order_by(c.position, c.part))
             for position, part, content in rows:
-                if type(position) is not int or type(content) is not bytes:  # as SQLite may keep it
+                if type(position) is not int or type(content) is not bytes:  # SQLite may hold any type
                     self.pass_over(position, "its position is no number, or its content no bytes")
                 elif part == "base":
                     bases.append((position, content))
@@ -148,7 +148,7 @@ class SnapshotStore:
                     self.pass_over(position, f"its part is {part!r}, expected base or more")
         for position, signed in reversed(bases):
             base = self._read(signed)
-            if base is None or row_hash(position) != base.row_hash:  # which is over its position, too
+            if base is None or row_hash(position) != base.row_hash:  # the hash covers the position
                 why = "it is not signed by this journal's key, or does not fit its chain"
             elif links.get(position) != base.link:
                 why = "a part of it is missing, or was changed"
@@ -160,7 +160,7 @@ class SnapshotStore:
         return None
 
     def decided(self, position: int) -> bytes:
-        """See ``Journal.decided``. Raises StoreCorrupt where it is not as it was."""
+        """See ``Journal.decided``. Raises StoreCorrupt if the snapshot has changed since it was read."""
         c = snapshots.c
         wanted = select(c.content).where(c.journal == self._journal, c.position == position, c.part == "more")
         with self._database.read() as connection:
@@ -174,7 +174,7 @@ class SnapshotStore:
         return _pair(content)[1]
 
     def pass_over(self, position: int, why: str) -> None:
-        """That one is not used, nor any before: what is kept next stands for itself."""
+        """Skips this snapshot and all before: the next one will not build on them."""
         self.kept_to, self._link = 0, GENESIS
         log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
 
@@ -198,7 +198,7 @@ def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, An
 
 
 def _pair(content: bytes) -> tuple[bytes, bytes]:
-    """The part ``more`` and the decided proposals; both are in all of one of version 2."""
+    """The part ``more`` and the decided proposals. In version 2 they are one, and this returns it twice."""
     try:
         return _PAIR.decode(content)
     except msgspec.MsgspecError:

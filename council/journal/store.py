@@ -144,10 +144,7 @@ class PacketStore:
         """
         _fit(journal=journal, by=by)
         with self.database.write(f"journal:{journal}") as connection:
-            newest, head = standing(connection, journal)
-            c = packet_store.c
-            last = select(c.epoch).where(c.journal == journal, c.position == head.position)
-            ends_in = connection.execute(last).scalar() or 0
+            newest, head, ends_in = standing(connection, journal)
             if ends_in > newest:
                 raise JournalCorrupt(
                     f"the journal {journal} in {self.where} ends at record {head.position}, of epoch {ends_in}, "
@@ -175,7 +172,7 @@ class PacketStore:
         made, behind = appended(self.database.kind, journal, epoch, rows, after)
         try:
             with self.database.write(f"journal:{journal}") as connection:
-                newest, head = standing(connection, journal)
+                newest, head, _ = standing(connection, journal)
                 if epoch != newest:
                     raise fenced(self.where, journal, epoch, newest)
                 if head == after:
@@ -344,7 +341,7 @@ class PacketStore:
             expiring = connection.execute(every.where(c.ttl.is_not(None))).scalar_one()
             newest = {each["journal"]: each for each in queries.begun(connection, self.where)}
             journals = tuple(
-                JournalInfo(**newest[name], head=standing(connection, name)[1]) for name in sorted(newest)
+                JournalInfo(**newest[name], head=standing(connection, name).head) for name in sorted(newest)
             )
             version, taken, warnings = self.database.facts(connection)
         return StoreInfo(
@@ -390,9 +387,9 @@ def _written(
 ) -> list[PacketWriteResult]:
     ids = {packet_id for _, packet_id in given}
     there = queries.contents(connection, ids, where)
-    parents = {each for packet, _ in given if packet.lineage for each in packet.lineage.parent_ids}
-    known = lineage.lineages(connection, parents, now)
-    below = lineage.below(connection, ids - there.keys()) if parents else {}
+    known = lineage.Lineages(
+        connection, [(each, packet.lineage) for packet, each in given], there.keys(), now
+    )
     rows = []
     results = []
     for packet, packet_id in given:
@@ -410,8 +407,8 @@ def _written(
                     f"ttl: {packet.ttl.isoformat()} has passed; give a time ahead, or leave it out",
                     field="ttl",
                 )
-            kept = packet.completed(packet_id, now, known)
-            lineage.check_above(packet_id, kept.lineage, below)
+            kept = packet.completed(packet_id, now, known.known)
+            known.check(packet_id, kept.lineage)
             content = kept.canonical()
         except (EnvelopeError, PacketConflict) as error:
             message = f"{error.code}: {error.message}"
@@ -421,7 +418,7 @@ def _written(
             values(connection.dialect.name, prepared(read_packet(content), content), content_hash(content))
         )
         there[packet_id] = content
-        known[packet_id] = kept.lineage
+        known.add(packet_id, kept.lineage)
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))
     insert_values(connection, rows)
     search_words.enter(connection)

@@ -10,24 +10,23 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
-from typing import IO, Any, NamedTuple
+from typing import IO, Annotated, Any, NamedTuple
 from uuid import UUID
 
+import msgspec
 from sqlalchemy import Connection, insert, select, type_coerce
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import NullType
 
 from council.journal import lineage, queries, search_words
-from council.journal.chain import GENESIS, Head, content_hash, misfit, row_hash
+from council.journal.chain import Head, JournalRow, content_hash, misfit
 from council.journal.engines import Database
-from council.journal.rows import OUTSIDE, Place, insert_values, prepared, standing, values
+from council.journal.rows import OUTSIDE, Place, Standing, insert_values, prepared, standing, values
 from council.journal.schema import epochs, name_fits, packet_store
 from council.protocol.errors import CallerError, EnvelopeError, ImportRefused
 from council.protocol.packet import (
     PACKET_BYTES_MAX,
     PacketEnvelope,
-    PacketLineage,
-    completed_lineage,
     read_packet,
 )
 from council.protocol.values import quoted, read_json
@@ -50,15 +49,26 @@ class ImportResult(NamedTuple):
     orphans: int
 
 
+_Number = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
+_Hash = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class _Placed(msgspec.Struct, forbid_unknown_fields=True):
+    """A packet's place in a journal, as a line has it beside the packet."""
+
+    journal: str
+    position: _Number
+    epoch: _Number
+    previous_hash: _Hash
+    row_hash: _Hash
+
+
 class _Line(NamedTuple):
     number: int
-    journal: str | None
-    position: int
-    epoch: int
-    previous_hash: bytes
-    row_hash: bytes
     packet: PacketEnvelope
     content: bytes
+    journal: str | None = None
+    row: JournalRow | None = None
 
 
 def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
@@ -74,18 +84,18 @@ def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
         .execution_options(yield_per=AT_ONCE)
     )
     count = 0
-    last: dict[str, bytes] = {}  # the hash of each journal's last row
+    heads: dict[str, Head] = {}
     with closing(connection.execute(statement)) as rows:  # an error's frames would keep the connection open
         for row in rows:
             content = queries.whole(row.packet_id, row.content, row.content_hash, where)
             chain = b""
             if row.journal is not None:
-                if why := misfit(row) or ("" if name_fits(row.journal) else "its journal has no name"):
-                    raise queries.damaged(row.packet_id, where, why)
-                if row.previous_hash != last.get(row.journal, GENESIS):
-                    why = f"record {row.position} of journal {quoted(row.journal)} does not follow the one before it"
-                    raise queries.damaged(row.packet_id, where, why)
-                last[row.journal] = row.row_hash
+                if not name_fits(row.journal):
+                    raise queries.damaged(row.packet_id, where, "its journal has no name")
+                if why := misfit(row, heads.get(row.journal, Head())):
+                    named = f"record {row.position} of journal {quoted(row.journal)}: {why}"
+                    raise queries.damaged(row.packet_id, where, named)
+                heads[row.journal] = Head(row.position, row.row_hash)
                 hashes = {"previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
                 placed = {"journal": row.journal, "position": row.position, "epoch": row.epoch, **hashes}
                 chain = _json(placed)[1:-2] + b","
@@ -97,10 +107,8 @@ def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
 
 def read_lines(database: Database, stream: IO[bytes]) -> ImportResult:
     """Imports lines; see ``PacketStore.import_``."""
-    total = ImportResult(0, 0, 0)
-    newest: dict[str, int] = {}
-    batch: list[_Line] = []
-    size = seen = 0
+    importing = _Import(database)
+    seen = 0
     ended = False
     for number, line, found in _objects(stream):
         if ended:
@@ -109,28 +117,26 @@ def read_lines(database: Database, stream: IO[bytes]) -> ImportResult:
             if found != FORMAT:
                 raise _refused(1, f"expected {json.dumps(FORMAT)}: this is no export, or a newer version's")
         elif set(found) == {"epoch"}:
-            journal, epoch = _take_epoch(database, number, found["epoch"])
-            newest[journal] = max(epoch, newest.get(journal, 0))
+            importing.add_epoch(number, found["epoch"])
         elif "packet" in found:
-            batch.append(_read(number, found))
-            size += len(line)
+            importing.add_packet(_read(number, found), len(line))
             seen += 1
         elif set(found) == {"end"}:
             ended = True
+            importing.write()
+            if found["end"] != seen or isinstance(found["end"], bool):
+                raise _refused(
+                    number, f"{seen:,} packets came, and the last line counts {found['end']!r:.40}"
+                )
         else:
             raise _refused(number, "it is neither an epoch nor a packet")
-        if ended or len(batch) == AT_ONCE or size >= BYTES_AT_ONCE:
-            total = _sum(total, _import_lines(database, batch, newest))
-            batch, size = [], 0
-        if ended and (found["end"] != seen or isinstance(found["end"], bool)):
-            raise _refused(number, f"{seen:,} packets came, and the last line counts {found['end']!r:.40}")
     if not ended:
-        _import_lines(database, batch, newest)
+        importing.write()
         raise ImportRefused(
-            f"the file is cut: its last line is missing; {seen:,} packets were taken, get a whole one for the rest",
+            f"the file is cut: its last line is missing; {seen:,} packets were imported; get the whole file",
             line=None,
         )
-    return total
+    return ImportResult(importing.packets, importing.there_already, importing.orphans)
 
 
 def _objects(stream: IO[bytes]) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
@@ -164,171 +170,133 @@ def _read(number: int, found: Mapping[str, Any]) -> _Line:
             number, "the packet is not in its canonical form; import what council store export wrote"
         )
     if not place:
-        return _Line(number, None, 0, 0, b"", b"", packet, content)
+        return _Line(number, packet, content)
     try:
-        previous, own = (bytes.fromhex(place.pop(name)) for name in ("previous_hash", "row_hash"))
-        journal, position, epoch = (place.pop(name) for name in ("journal", "position", "epoch"))
-        numbers = all(type(each) is int and 0 < each < 2**63 for each in (position, epoch))
-        if place or not numbers or not isinstance(journal, str) or (len(previous), len(own)) != (32, 32):
-            raise ValueError(place)
-    except (KeyError, TypeError, ValueError):
+        placed = msgspec.convert(place, _Placed)
+    except msgspec.ValidationError:
         raise _refused(
             number, "expected journal, position, epoch, previous_hash and row_hash beside the packet, or none"
         ) from None
     if packet.ttl is not None:
         raise _refused(number, "a packet of a journal has no ttl")
-    return _Line(number, journal, position, epoch, previous, own, packet, content)
+    previous, own = bytes.fromhex(placed.previous_hash), bytes.fromhex(placed.row_hash)
+    row = JournalRow(placed.position, placed.epoch, previous, content_hash(content), own, content)
+    return _Line(number, packet, content, placed.journal, row)
 
 
-def _take_epoch(database: Database, number: int, found: object) -> tuple[str, int]:
-    try:
-        if not isinstance(found, dict) or not queries.epoch_fits(found):
-            raise ValueError(found)
-        row = {**found, "begun_at": queries.aware("begun_at", datetime.fromisoformat(found["begun_at"]))}
-    except (TypeError, ValueError, CallerError):
-        raise _refused(number, "epoch: expected journal, epoch, begun_at and by") from None
-    journal, epoch = row["journal"], row["epoch"]
-    with database.write(f"journal:{journal}") as connection:
-        there = connection.execute(select(epochs).filter_by(journal=journal, epoch=epoch)).one_or_none()
-        if there is not None:
-            if there._asdict() != row:
-                raise _refused(
-                    number, f"epoch {epoch} of journal {journal} is another here: the two have parted ways"
-                )
-        elif epoch != standing(connection, journal)[0] + 1:
-            raise _refused(number, f"epoch {epoch} of journal {journal} does not follow the newest here")
-        else:
-            connection.execute(insert(epochs), row)
-    return journal, epoch
+class _Import:
+    """An import under way: its counts, the newest epochs in the file, and the lines that are not written yet."""
 
+    def __init__(self, database: Database) -> None:
+        self.packets = self.there_already = self.orphans = 0
+        self._database = database
+        self._newest: dict[str, int] = {}
+        self._lines: list[_Line] = []
+        self._bytes = 0
 
-def _import_lines(database: Database, lines: list[_Line], newest: Mapping[str, int]) -> ImportResult:
-    """One transaction: all of these lines, or none."""
-    if not lines:
-        return ImportResult(0, 0, 0)
-    journals = {line.journal for line in lines if line.journal is not None}
-    try:
-        with database.write(*(f"journal:{journal}" for journal in journals)) as connection:
-            return _Batch(connection, lines, newest, journals).write()
-    except IntegrityError as error:
-        raise _refused(
-            lines[0].number,
-            f"or one up to {lines[-1].number} meets what is written here meanwhile; try again",
-        ) from error
+    def add_epoch(self, number: int, found: object) -> None:
+        """Imports an epoch at once."""
+        try:
+            if not isinstance(found, dict) or not queries.epoch_fits(found):
+                raise ValueError(found)
+            row = {**found, "begun_at": queries.aware("begun_at", datetime.fromisoformat(found["begun_at"]))}
+        except (TypeError, ValueError, CallerError):
+            raise _refused(number, "epoch: expected journal, epoch, begun_at and by") from None
+        journal, epoch = row["journal"], row["epoch"]
+        with self._database.write(f"journal:{journal}") as connection:
+            there = connection.execute(select(epochs).filter_by(journal=journal, epoch=epoch)).one_or_none()
+            if there is None:
+                if epoch != standing(connection, journal).epoch + 1:
+                    why = f"epoch {epoch} of journal {journal} does not follow the newest here"
+                    raise _refused(number, why)
+                connection.execute(insert(epochs), row)
+            elif there._asdict() != row:
+                why = f"epoch {epoch} of journal {journal} is another here: the two have parted ways"
+                raise _refused(number, why)
+        self._newest[journal] = max(epoch, self._newest.get(journal, 0))
 
+    def add_packet(self, line: _Line, size: int) -> None:
+        """Imports a packet, together with others."""
+        self._lines.append(line)
+        self._bytes += size
+        if len(self._lines) == AT_ONCE or self._bytes >= BYTES_AT_ONCE:
+            self.write()
 
-class _Batch:
-    """Some lines to be imported, and the related packets that exist."""
+    def write(self) -> None:
+        """Writes the lines that were added, in one transaction: all of them, or none."""
+        lines, self._lines, self._bytes = self._lines, [], 0
+        if not lines:
+            return
+        journals = {line.journal for line in lines if line.journal is not None}
+        try:
+            with self._database.write(*(f"journal:{journal}" for journal in journals)) as connection:
+                self._write(connection, lines, {each: standing(connection, each) for each in journals})
+        except IntegrityError as error:
+            raise _refused(
+                lines[0].number,
+                f"or one up to {lines[-1].number} meets what is written here meanwhile; try again",
+            ) from error
 
-    def __init__(
-        self, connection: Connection, lines: list[_Line], newest: Mapping[str, int], journals: set[str]
-    ) -> None:
-        self.connection = connection
-        self.lines = lines
-        ids = [line.packet.packet_id for line in lines]
-        self.there = _placed(connection, ids)
-        parents = {each for line in lines if line.packet.lineage for each in line.packet.lineage.parent_ids}
-        self.known = lineage.lineages(connection, parents, None)
-        self.below = lineage.below(connection, set(ids) - self.there.keys())
-        stand = {journal: standing(connection, journal) for journal in journals}
-        self.newest = newest
-        self.heads = {journal: head for journal, (_, head) in stand.items()}
-        c = packet_store.c
-        self.epochs = {
-            journal: connection.execute(
-                select(c.epoch).where(c.journal == journal, c.position == head.position)
-            ).scalar()
-            or 0
-            for journal, head in self.heads.items()
-        }
-        self.fenced = {journal for journal, (epoch, _) in stand.items() if epoch != newest.get(journal, 0)}
-
-    def write(self) -> ImportResult:
+    def _write(self, connection: Connection, lines: list[_Line], stands: dict[str, Standing]) -> None:
+        there = _placed(connection, [line.packet.packet_id for line in lines])
+        known = lineage.Lineages(
+            connection,
+            [(line.packet.packet_id, line.packet.lineage) for line in lines],
+            there.keys(),
+            now=None,
+        )
         rows = []
-        there_already = orphans = 0
-        for line in self.lines:
+        for line in lines:
             packet_id = line.packet.packet_id
             hashed = content_hash(line.content)
-            mine = (hashed, line.journal, line.row_hash or None)
-            if packet_id in self.there:
-                if self.there[packet_id] != mine:
+            mine = (hashed, line.journal, line.row and line.row.row_hash)
+            if packet_id in there:
+                if there[packet_id] != mine:
                     raise _refused(
                         line.number, f"packet {packet_id} is kept already, as another or elsewhere"
                     )
-                there_already += 1
+                self.there_already += 1
                 continue
-            orphans += self._orphan(line)
+            try:
+                self.orphans += known.check_imported(packet_id, line.packet.lineage)
+            except EnvelopeError as error:
+                raise _refused(line.number, error.message) from error
             place = OUTSIDE
-            if line.journal is not None:
-                self._follow(line, hashed)
-                place = Place(line.journal, line.position, line.epoch, line.previous_hash, line.row_hash)
-            row = prepared(read_packet(line.content), line.content)
-            rows.append(values(self.connection.dialect.name, row, hashed, place))
-            self.there[packet_id] = mine
-            self._add(packet_id, line.packet.lineage)
-        insert_values(self.connection, rows)
-        search_words.enter(self.connection)
-        return ImportResult(len(rows), there_already, orphans)
+            if line.journal is not None and line.row is not None:
+                row = line.row
+                stands[line.journal] = self._follow(line.number, line.journal, row, stands[line.journal])
+                place = Place(line.journal, row.position, row.epoch, row.previous_hash, row.row_hash)
+            made = prepared(read_packet(line.content), line.content)
+            rows.append(values(connection.dialect.name, made, hashed, place))
+            there[packet_id] = mine
+            known.add(packet_id, line.packet.lineage)
+        insert_values(connection, rows)
+        search_words.enter(connection)
+        self.packets += len(rows)
 
-    def _follow(self, line: _Line, kept_hash: bytes) -> None:
-        """Verifies the line's place in its journal, and that nobody else writes that journal (rules 4.5, 4.6)."""
-        assert line.journal is not None
-        what = f"journal {line.journal}, position {line.position}"
-        if line.journal in self.fenced:
-            raise _refused(line.number, f"{what}: a newer epoch than any of the file's has begun here")
-        if line.epoch > self.newest.get(line.journal, 0):
-            raise _refused(line.number, f"{what}: it is of epoch {line.epoch}, which the file does not have")
-        head = self.heads[line.journal]
-        if line.position != head.position + 1:
-            raise _refused(
-                line.number, f"{what}: the journal ends at {head.position} here, or has another there"
-            )
-        if line.previous_hash != head.row_hash:
-            raise _refused(
-                line.number, f"{what}: it does not hold on to the row before it; a row was changed"
-            )
-        if line.row_hash != row_hash(line.previous_hash, line.position, line.epoch, kept_hash):
-            raise _refused(line.number, f"{what}: its hash does not fit it; the row was changed")
-        if line.epoch < self.epochs[line.journal]:
-            raise _refused(line.number, f"{what}: epoch {line.epoch} follows a newer one")
-        self.epochs[line.journal] = line.epoch
-        self.heads[line.journal] = Head(line.position, line.row_hash)
-
-    def _orphan(self, line: _Line) -> bool:
-        """Whether a parent is missing. The rest of the lineage is checked."""
-        given: PacketLineage | None = line.packet.lineage
-        if given is None:
-            return False
-        known = self.known
-        gone: set[UUID] = set()
-        if given.generation and given.root_packet_id:
-            # A missing parent is assumed to have the generation and root that it must have had.
-            gone = {each for each in given.parent_ids if each not in known}
-            stand_in = PacketLineage(generation=given.generation - 1, root_packet_id=given.root_packet_id)
-            known = {**{each: known.get(each) for each in given.parent_ids}, **dict.fromkeys(gone, stand_in)}
-        try:
-            if completed_lineage(given, line.packet.packet_id, known) != given:
-                raise EnvelopeError("lineage: it is not complete", field="lineage")
-            lineage.check_above(line.packet.packet_id, given, self.below)
-        except EnvelopeError as error:
-            raise _refused(line.number, error.message) from error
-        return bool(gone)
-
-    def _add(self, packet_id: UUID, given: PacketLineage | None) -> None:
-        self.known[packet_id] = given
-        for parent in given.parent_ids if given else ():
-            generation = (given and given.generation) or 0
-            self.below[parent] = min(generation, self.below.get(parent, generation))
+    def _follow(self, number: int, journal: str, row: JournalRow, stands: Standing) -> Standing:
+        """Verifies a line's place in its journal, and that nobody else writes that journal (rules 4.5, 4.6)."""
+        begun, head, last_epoch = stands
+        newest = self._newest.get(journal, 0)
+        if begun != newest:
+            why = "a newer epoch than any of the file's has begun here"
+        elif row.epoch > newest:
+            why = f"it is of epoch {row.epoch}, which the file does not have"
+        elif row.position != head.position + 1:
+            why = f"the journal ends at {head.position} here, or has another there"
+        elif row.epoch < last_epoch:
+            why = f"epoch {row.epoch} follows a newer one"
+        else:
+            why = misfit(row, head)
+        if why:
+            raise _refused(number, f"journal {journal}, position {row.position}: {why}")
+        return Standing(begun, Head(row.position, row.row_hash), row.epoch)
 
 
 def _placed(connection: Connection, ids: list[UUID]) -> dict[UUID, tuple[bytes, str | None, bytes | None]]:
     c = packet_store.c
     statement = select(c.packet_id, c.content_hash, c.journal, c.row_hash).where(queries.among(c.packet_id))
     return {row[0]: tuple(row[1:]) for row in queries.in_chunks(connection, statement, ids)}
-
-
-def _sum(one: ImportResult, other: ImportResult) -> ImportResult:
-    return ImportResult(*(a + b for a, b in zip(one, other, strict=True)))
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

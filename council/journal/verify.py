@@ -7,17 +7,14 @@ outside of the chain. So are the words of SQLite's search index, which are compa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlalchemy import Connection, func, select, text
 
 from council.journal import search_words
-from council.journal.chain import Head, Tree, content_hash, row_hash
+from council.journal.chain import Head, Tree, misfit
 from council.journal.checkpoint import Checkpoint
 from council.journal.queries import begun as begun_epochs
 from council.journal.queries import journals_there
@@ -31,13 +28,13 @@ from council.protocol.errors import (
     JournalCorrupt,
     StoreCorrupt,
 )
-from council.protocol.packet import StoredLineage, StoredPacket, read_packet
+from council.protocol.packet import StoredPacket, read_packet
 from council.protocol.values import quoted, text_problem
 
 Progress = Callable[[int, int], None]  # the number of verified records, and of all
 
 ROWS_AT_ONCE = 1_000
-# The lineages of at least so many packets are kept in memory; that of an older parent is read again.
+# The lineages of so many packets are kept in memory; that of an older parent is read again.
 LINEAGES_KEPT = 100_000
 ADVICE = "put the store aside untouched, and go back to a copy that verifies"
 
@@ -106,7 +103,7 @@ def verify(
         raise CallerError(f"journal: {quoted(journal)} {problem}")
     if checkpoint is not None:
         _check(checkpoint, journal, key, council_id)
-    with _words_compared(store, searches) as misleading, store.database.read() as connection:
+    with store.database.read() as connection:
         begun = connection.execute(
             select(epochs.c.epoch).where(epochs.c.journal == journal).order_by(epochs.c.epoch)
         )
@@ -124,7 +121,7 @@ def verify(
         found = walk.result()
         for _ in begun_epochs(connection, store.where, journal):
             pass  # it raises if one is invalid
-        if what := misleading():
+        if searches and store.database.kind == "sqlite" and (what := search_words.misleading(connection)):
             raise StoreCorrupt(
                 f"journal {quoted(journal)} in {store.where} holds, but searches of this store mislead: {what}. "
                 "Make its words anew: end the council, have council store export write it out, and council store "
@@ -133,25 +130,6 @@ def verify(
                 what=what,
             )
         return found
-
-
-@contextmanager
-def _words_compared(store: PacketStore, wanted: bool) -> Iterator[Callable[[], str | None]]:
-    """Compares the search words meanwhile; the given function waits for the result. SQLite uses another core."""
-    if not wanted or store.database.kind != "sqlite":
-        yield lambda: None
-        return
-    ended = threading.Event()
-
-    def compared() -> str | None:
-        with store.database.read() as connection:
-            return search_words.misleading(connection, ended.is_set)
-
-    with ThreadPoolExecutor(1, "council-words") as beside:
-        try:
-            yield beside.submit(compared).result
-        finally:
-            ended.set()
 
 
 def _check(checkpoint: Checkpoint, journal: str, key: str | None, council_id: str | None) -> None:
@@ -181,6 +159,7 @@ class _Verification:
         checkpoint: Checkpoint | None,
     ) -> None:
         self.connection = connection
+        self.engine = connection.dialect.name
         self.where = where
         self.journal = journal
         self.begun = frozenset(each for each in begun if type(each) is int and each > 0)
@@ -189,82 +168,50 @@ class _Verification:
         self.head = Head()
         self.epoch = 0
         self.tree = Tree()
-        # The generation and root of verified packets, newer and older ones.
-        self.young: dict[str, tuple[int, str]] = {}
-        self.old: dict[str, tuple[int, str]] = {}
+        self.lineages: dict[str, tuple[int, str]] = {}  # the generation and root of the packets verified last
 
     def through(self, see: Callable[[int, bytes, str], None] | None) -> Iterator[int]:
         """Verifies row by row. Gives the number of verified rows now and then. Raises JournalCorrupt."""
         self._meet()
-        sqlite = self.connection.dialect.name == "sqlite"
-        statement = text(_ROWS[self.connection.dialect.name])
+        statement = text(_ROWS[self.engine])
         stream = self.connection.execution_options(yield_per=ROWS_AT_ONCE)
-        grow = self.tree.append
-        met = self.checkpoint.position if self.checkpoint else 0
         # Closed in any case: a cursor that an error's traceback keeps open would hold its point in time, also for the
         # next user of the connection.
         with stream.execute(statement, {"journal": self.journal}) as found:
             for batch in found.partitions(ROWS_AT_ONCE):
                 for row in batch:
-                    position, own_hash, packet = self._read_row(row, sqlite)
-                    grow(own_hash)
-                    self.head = Head(position, own_hash)
-                    if position == met:
-                        self._meet()
+                    packet = self._read_row(row)
+                    self.head = Head(row.position, row.row_hash)
+                    self.tree.append(row.row_hash)
+                    self._meet()
                     if see is not None:
-                        see(position, own_hash, packet.packet_id)
+                        see(row.position, row.row_hash, packet.packet_id)
                 yield self.head.position
 
-    def _read_row(self, row: Sequence[Any], sqlite: bool) -> tuple[int, bytes, StoredPacket[Any]]:
-        position, epoch, previous, kept_hash, own_hash, content, envelope = row[:7]
-        self._follow(position, epoch, previous, kept_hash, own_hash, content)
+    def _read_row(self, row: Any) -> StoredPacket[Any]:
+        position, epoch, content, envelope = row.position, row.epoch, row.content, row[6]
+        expected = self.head.position + 1
+        if type(position) is not int or position != expected:
+            self._bad(expected, f"it was removed or moved: record {quoted(str(position))} is in its place")
+        if epoch != self.epoch:
+            self._enter(position, epoch)
+        if what := misfit(row, self.head):
+            self._bad(position, what)
         try:
             packet = read_packet(content)
         except EnvelopeError as error:
             self._bad(position, f"its content is no packet in the canonical form ({error.message})")
-        wrong = wrong_column(prepared(packet, content), row[7:])
-        if wrong is None and not (envelope == 1 if sqlite else same_object(envelope, content)):
+        wrong = wrong_column(self.engine, prepared(packet, content), row[7:])
+        if wrong is None and not (
+            envelope == 1 if self.engine == "sqlite" else same_object(envelope, content)
+        ):
             wrong = "envelope"
         if wrong is not None:
             self._bad(position, f"its column {wrong} does not say what its content says")
         if packet.ttl is not None:
             self._bad(position, "it has a ttl, and a journal's records are kept forever")
         self._descend(position, packet)
-        return position, own_hash, packet
-
-    def _follow(
-        self, position: Any, epoch: Any, previous: Any, kept_hash: Any, own_hash: Any, content: Any
-    ) -> None:
-        """Checks that a row is the next one, with the right place and hashes."""
-        expected = self.head.position + 1
-        if type(position) is not int or position != expected:
-            self._misplaced(position, expected)
-        if epoch != self.epoch:
-            self._enter(position, epoch)
-        if type(content) is not bytes or (hashed := content_hash(content)) != kept_hash:
-            self._bad(position, "its content does not fit its content_hash: one of them was changed")
-        if previous != self.head.row_hash:
-            self._bad(
-                position,
-                "its previous_hash is not the hash of the record before it: one of the two was put in, changed or "
-                "replaced, or one between them removed",
-            )
-        if own_hash != row_hash(previous, position, epoch, hashed):
-            self._bad(
-                position, "its row_hash does not fit its place, epoch and content: one of them was changed"
-            )
-
-    def _misplaced(self, position: Any, expected: int) -> NoReturn:
-        if type(position) is not int or position < 1:
-            self._bad(expected, f"its position is {quoted(str(position))}")
-        if position < expected:
-            self._bad(expected, f"in its place is one of position {position}: it was moved, or put in again")
-        elsewhere = "SELECT count(*) FROM packet_store WHERE journal = :journal AND position = :position"
-        there = self.connection.execute(text(elsewhere), {"journal": self.journal, "position": expected})
-        if there.scalar_one():
-            self._bad(expected, f"it was moved: record {position} is in its place, and it comes later")
-        gone = str(expected) if position == expected + 1 else f"{expected} to {position - 1}"
-        self._bad(expected, f"it is missing: {gone} is not there, and {position} is")
+        return packet
 
     def _enter(self, position: int, epoch: Any) -> None:
         if type(epoch) is not int or epoch not in self.begun:
@@ -278,34 +225,29 @@ class _Verification:
     def _descend(self, position: int, packet: StoredPacket[Any]) -> None:
         """Checks that a packet's lineage follows from its parents (rules 4.3), which come before it."""
         given = packet.lineage
-        if given is None:
-            now = (0, packet.packet_id)
-        else:
-            now = self._descent(position, given, packet.packet_id)
-            if given.generation != now[0]:
-                self._bad(
-                    position, f"its lineage says generation {given.generation}, its parents make it {now[0]}"
-                )
-            if given.root_packet_id != now[1]:
-                self._bad(
-                    position, f"its lineage says root {given.root_packet_id}, its parents make it {now[1]}"
-                )
-        self.young[packet.packet_id] = now
-        if len(self.young) == LINEAGES_KEPT:
-            self.young, self.old = {}, self.young
+        now = (0, packet.packet_id)
+        if given is not None:
+            if given.parent_ids:
+                now = self._descent(position, given.parent_ids)
+            for name, found, wanted in (
+                ("generation", given.generation, now[0]),
+                ("root", given.root_packet_id, now[1]),
+            ):
+                if found != wanted:
+                    self._bad(position, f"its lineage says {name} {found}, its parents make it {wanted}")
+        self.lineages[packet.packet_id] = now
+        if len(self.lineages) > LINEAGES_KEPT:
+            del self.lineages[next(iter(self.lineages))]
 
-    def _descent(self, position: int, given: StoredLineage, own_id: str) -> tuple[int, str]:
-        parents = given.parent_ids
-        if not parents:
-            return 0, own_id
+    def _descent(self, position: int, parents: Sequence[str]) -> tuple[int, str]:
         if len(set(parents)) != len(parents):
             self._bad(position, "its lineage names a parent twice")
-        known = [self.young.get(each) or self.old.get(each) or self._read(position, each) for each in parents]
+        known = [self.lineages.get(each) or self._read(position, each) for each in parents]
         return 1 + max(generation for generation, _ in known), known[0][1]
 
     def _read(self, position: int, parent: str) -> tuple[int, str]:
         """The generation and root of a packet that was verified long ago."""
-        statement = text(_PARENT[self.connection.dialect.name])
+        statement = text(_PARENT[self.engine])
         bound = {"journal": self.journal, "before": position, "id": parent}
         content = self.connection.execute(statement, bound).scalar_one_or_none()
         if content is None:

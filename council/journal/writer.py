@@ -1,7 +1,7 @@
 """The durable journal of one coordinator: writes its records, snapshots and checkpoints, and reads them back.
 
-One thread writes, so that the coordinator's loop never waits for a disk: what comes in while one commit runs
-is written by the next (group commit). The driver alone knows what a snapshot holds.
+One thread writes, so that the coordinator's loop never waits for a disk. Records that arrive during one commit are
+written by the next (group commit). Only the driver knows what a snapshot holds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,40 +21,34 @@ from uuid import UUID
 from council.agents.messaging.logs import get_logger
 from council.core.events import CoordinatorStarted
 from council.journal import history, snapshots
-from council.journal.chain import Head, Tree
+from council.journal.chain import Head, JournalRow, Tree, misfit
 from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
-from council.journal.indexer import Indexer
 from council.journal.packets import Descent, Packer, packet_id, unpacked
-from council.journal.record import PASSING, Record, Restorable, Snapshot
+from council.journal.record import PASSING, Journal, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
+from council.journal.search_words import ENTER_AT
 from council.journal.store import PacketStore
-from council.journal.stored_chain import StoredChain
 from council.protocol.errors import (
     CheckpointRefused,
     JournalCorrupt,
     OutOfOrder,
     StoreCorrupt,
-    StoreError,
 )
 
 log = get_logger("council.journal")
 
-# Ballots of quick minds come within some milliseconds, and go to disk with their proposal then.
-LINGER_S = 0.01
-# A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
+ROWS_AT_ONCE = 500  # to be read back; each may hold a megabyte
+
+# The pause before a failed write is tried again. It doubles up to the second one.
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
-COMMITS_TOLD_MAX = 10_000  # where nobody looks at them
 
 
-class DurableJournal:
-    """One council's records on disk. ``epoch`` is this coordinator's; an older one's appends are refused.
+class DurableJournal(Journal):
+    """One council's records on disk. Appends of an older epoch are refused (rules 4.6)."""
 
-    ``trouble`` is why nothing can be written at the moment, while that may pass; it is tried again meanwhile.
-    """
-
-    linger_s = LINGER_S
+    linger_s = 0.01  # ballots of quick minds arrive within milliseconds, and are written with their proposal
     durable = True
 
     def __init__(
@@ -68,22 +61,22 @@ class DurableJournal:
         held: contextlib.ExitStack,
         hold_again: Callable[[], bool],
     ) -> None:
+        super().__init__()
         self.name = name
         self.council_id = council_id
-        self.trouble: StoreError | None = None
-        self.commits: deque[tuple[int, float]] = deque(maxlen=COMMITS_TOLD_MAX)
         self._store = store
         self._held = held
         self._hold_again = hold_again
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
-        self._indexer = Indexer(store)
+        self._unentered = 0  # records since their words were last entered
         self._checkpoints = CheckpointFile(checkpoint, signer, name, council_id)
         self._snapshots = snapshots.SnapshotStore(store.database, name, signer)
         self._snapshots.check_end()
-        self._chain = StoredChain(store, name, f"{socket.gethostname()}:{os.getpid()}")
-        self.epoch = self._chain.epoch
+        self.tree = Tree()  # of the rows that were read or appended here
+        # From now on older writers are refused, so nobody else changes what is read next.
+        self.epoch, self.head = store.begin_epoch(name, f"{socket.gethostname()}:{os.getpid()}")
 
     @classmethod
     def open(
@@ -96,11 +89,11 @@ class DurableJournal:
         checkpoint: Path | None = None,
         takeover: bool = False,
     ) -> Self:
-        """The journal of the council of that name, made where there is none; it closes ``store`` with itself.
+        """Opens the journal of that name for writing, or begins one. It closes ``store`` when it is closed.
 
-        ``key`` is the Ed25519 seed that signs its checkpoints, ``checkpoint`` the file that they go to. Raises
-        JournalHeld while another coordinator that lives writes it, unless this one is to take it over, and
-        CheckpointRefused where the journal is not the one that the file speaks of, or shorter.
+        ``key`` is the Ed25519 seed that signs its checkpoints, which are written to the file ``checkpoint``. Raises
+        JournalHeld if another live coordinator writes it, unless ``takeover``; CheckpointRefused if the journal is
+        shorter than its checkpoint, or is another.
         """
         with contextlib.ExitStack() as held:
             held.callback(store.close)
@@ -110,30 +103,56 @@ class DurableJournal:
             if checkpoint is not None:
                 _compare(store, name, council_id, checkpoint, signer)
             journal = cls(store, name, council_id, signer, checkpoint, held, hold_again)
-            journal._held = held.pop_all()  # now that nothing can fail any more
+            journal._held = held.pop_all()  # nothing can fail any more
             return journal
 
-    # Back from disk
+    # Reading it back
 
     def recover(self, writer: Restorable) -> None:
-        """Hands ``writer`` all that was kept, as snapshots and records, each checked against the chain.
+        """Hands ``writer`` the newest snapshot and the records after it, each checked against the chain.
 
-        Raises JournalCorrupt that names the first record which does not fit, and what the writer raises.
+        Raises JournalCorrupt with the first record that does not fit, and what ``writer`` raises.
         """
         after = Head()
-        found = self._snapshots.newest(self._chain.row_hash)
+        found = self._snapshots.newest(self._row_hash)
         if found is not None:
             try:
                 writer.restore(found.head.position, found.base, found.mores, self._envelopes)
-                after, self._chain.tree = found.head, Tree(found.head.position, found.peaks)
-            except StoreCorrupt as error:  # another version's: the records have it all
+                after, self.tree = found.head, Tree(found.head.position, found.peaks)
+            except StoreCorrupt as error:  # of another version; the records hold everything
                 self._snapshots.pass_over(found.head.position, error.message)
         self._snapshots.made(after.position)
-        for record in self._chain.records(after):
-            writer.replay(record)
+        for row in self._rows(after.position):
+            if row.position != after.position + 1:
+                raise self._corrupt(after.position + 1, f"record {row.position} is in its place")
+            if why := misfit(row, after):
+                raise self._corrupt(row.position, why)
+            after = Head(row.position, row.row_hash)
+            self.tree.append(row.row_hash)
+            writer.replay(unpacked(row.content, row.position).record)
+        if after != self.head:
+            raise self._corrupt(after.position + 1, "it is missing")
+
+    def _rows(self, after: int) -> Iterator[JournalRow]:
+        while rows := self._store.records(self.name, after, ROWS_AT_ONCE):
+            yield from rows
+            after = rows[-1].position
+
+    def _row_hash(self, position: int) -> bytes | None:
+        """The hash of the row at a position; None if there is no such row."""
+        rows = self._store.records(self.name, position - 1, 1) if 0 < position <= self.head.position else []
+        return rows[0].row_hash if rows and rows[0].position == position else None
+
+    def _corrupt(self, position: int, what: str) -> JournalCorrupt:
+        return JournalCorrupt(
+            f"record {position} of journal {self.name} in {self._store.where} can't be trusted: {what}; see council "
+            "verify, and go back to a copy",
+            journal=self.name,
+            position=position,
+        )
 
     def _envelopes(self, msg_ids: Collection[str]) -> dict[str, bytes]:
-        """The envelopes of these messages, as they came."""
+        """The sealed envelopes of these messages, by their ids."""
         wanted = {UUID(packet_id(self.council_id, msg_id)): msg_id for msg_id in msg_ids}
         found = {}
         for each, (position, content) in self._store.placed(wanted).items():
@@ -149,24 +168,27 @@ class DurableJournal:
             if lineage is not None
         }
 
-    # To disk
+    # Writing
 
     def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
-        """Keeps ``records``, in one transaction; see ``Journal.append``.
+        """Keeps ``records`` in one transaction.
 
-        Raises EpochFenced once another coordinator has begun. A store that is locked, full or away is tried
-        again until it is back: what was not told yet may wait, and is not lost (rules 4.7).
+        Raises EpochFenced once another coordinator has begun. If the store is locked, full or unreachable, it tries
+        again until it succeeds; nothing is announced meanwhile (rules 4.7).
         """
-        # Shielded: what was handed in is kept, also where its caller stops waiting before it is its turn.
+        # Shielded: records are kept in order, even if their caller stops waiting for them.
         running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
-        running.add_done_callback(asyncio.Future.exception)  # heard, also where nobody waits any more
-        if self._indexer.due():
+        running.add_done_callback(
+            asyncio.Future.exception
+        )  # so that asyncio does not report it as unretrieved
+        if self._unentered >= ENTER_AT:
+            self._unentered = 0  # if it fails, it is tried again after as many more
             self._executor.submit(self._enter)
         return asyncio.shield(running)
 
     def _append(self, records: Sequence[Record]) -> None:
-        after = self._chain.head.position
-        if records and records[0].position != after + 1:  # those between could not be kept, nor can these
+        after = self.head.position
+        if records and records[0].position != after + 1:  # an earlier append failed
             raise OutOfOrder(
                 f"record {records[0].position} does not follow record {after} of journal {self.name}: it is not kept",
                 journal=self.name,
@@ -178,10 +200,10 @@ class DurableJournal:
         while True:
             closing = self._closing.is_set()
             try:
-                # Within, for where its parents stand may have to be looked up.
+                # Inside the loop, because it may read the lineage of parents from the store.
                 rows = rows or [self._packer.packed(record) for record in records]
                 began_s = time.monotonic()
-                self._chain.append(rows)
+                self.head, hashes = self._store.append_rows(self.name, self.epoch, rows, self.head)
                 self.commits.append((len(rows), time.monotonic() - began_s))
                 break
             except PASSING as error:
@@ -190,79 +212,75 @@ class DurableJournal:
                     log.error("journal stalled", journal=self.name, why=error.message)
                 if closing:
                     raise
-                self._closing.wait(pause_s)  # then once more, for the last time
+                self._closing.wait(pause_s)  # when it is set, one last attempt follows
                 pause_s = min(2 * pause_s, RETRY_LAST_S)
-        self._indexer.add(len(rows))
+        for each in hashes:
+            self.tree.append(each)
+        self._unentered += len(rows)
         if self.trouble is not None:
-            log.info("journal goes on", journal=self.name, position=self._chain.head.position)
+            log.info("journal goes on", journal=self.name, position=self.head.position)
             self.trouble = None
-            if not self._hold_again():  # a server that was away has let go of what it held for us
-                log.warning("journal not held", journal=self.name, why="another may begin, and end this one")
+            if not self._hold_again():  # a server that restarted has released the lock
+                log.warning(
+                    "journal not held",
+                    journal=self.name,
+                    why="another coordinator may begin, and fence this one",
+                )
 
     def _enter(self) -> None:
         with self._logged("words not entered"):  # a search reads the records that are not entered
-            self._indexer.enter()
+            self._store.enter_words()
 
     def snapshot_due(self, position: int) -> bool:
-        """Whether a snapshot as of ``position`` is worth its while."""
         return self._snapshots.due(position)
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Keeps a snapshot of what the records handed in so far come to, once these are kept."""
         self._snapshots.made(snapshot.position, len(snapshot.base))
         self._executor.submit(self._keep, snapshot)
 
     def _keep(self, snapshot: Snapshot) -> None:
-        if snapshot.position != self._chain.head.position:
-            return  # what it speaks of was not kept: this coordinator was replaced
-        with self._logged("no snapshot"):  # the journal has it all; only the next start takes longer
-            self._snapshots.keep(snapshot, self.epoch, self._chain.head, self._chain.tree.peaks)
+        if snapshot.position != self.head.position:
+            return  # its records were not kept, because this coordinator was replaced
+        with self._logged("no snapshot"):  # only the next start takes longer
+            self._snapshots.keep(snapshot, self.epoch, self.head, self.tree.peaks)
 
     @property
     def snapshot_kept(self) -> int:
-        """The position of the newest snapshot that is kept."""
         return self._snapshots.kept_to
 
     def decided(self, position: int) -> bytes:
-        """See ``Journal.decided``."""
         return self._snapshots.decided(position)
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:
-        """What fails within it, and nobody waits for, is told by the log alone."""
+        """A context whose errors are logged, because nobody waits for its result."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, it would be lost with its future
+        except Exception as error:  # noqa: BLE001 - any error would be lost with its future
             log.warning(what, journal=self.name, why=str(error))
 
     def tend(self) -> None:
-        """Has a checkpoint written, and words entered, if that is due; costs the coordinator nothing."""
+        """Has a checkpoint written and words entered, if they are due. Does not block."""
         if self._checkpoints.due():
             self._executor.submit(self._do_due)
 
     def _do_due(self) -> None:
         self._enter()
-        self._checkpoints.write(self._chain.epoch, self._chain.head, self._chain.tree)
+        self._checkpoints.write(self.epoch, self.head, self.tree)
 
     @property
     def unsigned(self) -> str | None:
-        """Why the checkpoint that was due last could not be written, if it could not."""
         return self._checkpoints.unsigned
 
     async def history(self, asked: Wanted) -> HistoryPage:
-        """A page of what is kept."""
         return await asyncio.to_thread(history.page, self._store.database, self.name, asked)
-
-    def checkpoint(self) -> Checkpoint:
-        """A signed statement of how far this journal is (rules 4.5)."""
-        return self._checkpoints.signed(self._chain.epoch, self._chain.head, self._chain.tree)
 
     async def close(
         self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None
     ) -> None:
-        """Writes what was handed in, the ``last`` records, a snapshot and a checkpoint; then gives the store up.
+        """Writes the ``last`` records, a snapshot and a checkpoint, if possible; then closes the store.
 
-        With the snapshot a newer version, whose words may differ, can go on without replaying this one's records.
+        From the snapshot, a newer version can go on without replaying records, whose effects it may word differently.
         """
         try:
             if last:
@@ -273,21 +291,20 @@ class DurableJournal:
             await asyncio.get_running_loop().run_in_executor(None, self.close_now)
 
     def _append_last(self, records: Sequence[Record]) -> None:
-        with self._logged("last records not kept"):  # nobody was told of them
+        with self._logged("last records not kept"):  # nothing of them was announced
             self._append(records)
 
     def close_now(self) -> None:
-        """``close`` for a thread that may wait."""
         if self._closing.is_set():
             return
-        self._closing.set()  # what waits for a store that is away waits no more
+        self._closing.set()  # an append that waits for the store tries once more
         self._executor.submit(self._do_due)
         self._executor.shutdown(wait=True)
         self._held.close()
 
 
 def identity(store: PacketStore, name: str) -> str | None:
-    """The id of the council whose journal this is; None for one that holds nothing. Raises JournalCorrupt."""
+    """The id of the council that this journal belongs to; None if it is empty. Raises JournalCorrupt."""
     rows = store.records(name, 0, 1)
     if not rows:
         return None
@@ -302,7 +319,7 @@ def identity(store: PacketStore, name: str) -> str | None:
 
 
 def _compare(store: PacketStore, name: str, council_id: str, path: Path, signer: Signer) -> None:
-    """Refuses a journal that is not what its last checkpoint says it was, or is shorter (rules 4.5)."""
+    """Raises CheckpointRefused if a journal is shorter than its last checkpoint, or does not fit it (rules 4.5)."""
     if not path.exists():
         return
     try:

@@ -26,7 +26,6 @@ from council.protocol.cognition.parts import (
     LoopState,
     Metrics,
     Reasoning,
-    RelevantHistorySnippet,
     Response,
     Status,
     ToolRoutingState,
@@ -113,7 +112,6 @@ def build_packet(
     session_id: str,
     time_budget_ms: int,
     data_fields: Sequence[DataField] = (),
-    history: Sequence[RelevantHistorySnippet] = (),
     identity_hash: str | None = None,
 ) -> CognitionPacket:
     """A new packet for a council to decide on, with ``prompt`` word for word and the defaults of the document's API.
@@ -141,7 +139,6 @@ def build_packet(
     context = {
         "session_history_ref": {"type": "web_session", "value": session_id},
         "constraints": {"time_budget_ms": time_budget_ms},
-        "relevant_history_snippet": tuple(history),
     }
     message = {"key": "user_message", "value": prompt, "type": "text"}
     form = {

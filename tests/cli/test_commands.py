@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +23,7 @@ from council.cluster import known
 from council.protocol import errors
 from tests.patience import HANG_S
 
-from .conftest import Chair, Cli, Lent, Repository, council_of, entry, says
+from .conftest import Chair, Cli, Repository, council_of, entry, says
 
 FAULTY = """\
 diff --git a/pay.py b/pay.py
@@ -153,6 +154,9 @@ def test_every_fault_of_the_configuration_is_told(cli: Cli, home: Path) -> None:
     problems = document(said.out)["error"]["facts"]["problems"]
     assert len(problems) == 3
     assert all(str(home / "council.toml") in problem or "quorum" in problem for problem in problems)
+    said = cli("doctor", "--json")
+    assert said.code == 1
+    assert [each["what"] for each in document(said.out)["checks"]].count("configuration") == 3
 
 
 def test_a_mind_that_can_not_be_had_exits_2(cli: Cli, home: Path) -> None:
@@ -162,24 +166,13 @@ def test_a_mind_that_can_not_be_had_exits_2(cli: Cli, home: Path) -> None:
     assert "seat lite" in said.err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["propose", "x"],
-        ["status"],
-        ["watch"],
-        ["escalations"],
-        ["answer", "esc-1", "--approve"],
-        ["show", "1a"],
-    ],
-)
-def test_with_no_council_up_it_exits_4_and_names_the_ways_out(cli: Cli, arguments: list[str]) -> None:
-    said = cli(*arguments)
-    assert said.code == 4, said
-    assert "council up" in said.err
-    assert ("--inline" in said.err) == (arguments[0] == "propose")
-    as_document = cli(*arguments, "--json")
-    assert document(as_document.out)["error"]["code"] == "unreachable"
+def test_with_no_council_up_it_exits_4_and_names_the_ways_out(cli: Cli) -> None:
+    for command in ("propose x", "status", "watch", "escalations", "answer esc-1 --approve", "show 1a"):
+        said = cli(*command.split())
+        assert said.code == 4, said
+        assert "council up" in said.err
+        assert ("--inline" in said.err) == command.startswith("propose")
+        assert document(cli(*command.split(), "--json").out)["error"]["code"] == "unreachable"
 
 
 def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Repository) -> None:
@@ -188,6 +181,8 @@ def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Re
     assert said.code == 0
     assert document(said.out)["council"] == "inline"
     assert "in this process" in cli("review").err
+    named = cli("review", "--name", "ours")
+    assert (named.code, "no council named ours is up" in named.err) == (4, True)
 
 
 def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
@@ -203,13 +198,6 @@ def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
     assert "one in this process decides" in " ".join(said.err.split())
 
 
-def test_a_review_never_replaces_a_council_that_was_named(cli: Cli, repository: Repository) -> None:
-    repository.commit("First", README__md="hello\n")
-    said = cli("review", "--name", "ours")
-    assert said.code == 4
-    assert "no council named ours is up" in said.err
-
-
 def test_a_review_uses_the_council_that_is_up(cli: Cli, up: Up, repository: Repository) -> None:
     up(council_of(prime=says(NO), lite=says(NO)))
     repository.commit("First", README__md="hello\n")
@@ -217,34 +205,21 @@ def test_a_review_uses_the_council_that_is_up(cli: Cli, up: Up, repository: Repo
     assert (said.code, document(said.out)["council"]) == (1, "connected")
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
+def test_each_error_has_its_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/hold has the codes of all classes of errors."""
+    for error, code in (
         (errors.Unreachable("gone", name="x"), 4),
-        (errors.VersionMismatch("other", ours={}, theirs={}), 4),
-        (errors.CouncilDied("dead", name="x", open_ids=[]), 4),
-        (errors.TooManyOpen("full", open=1, limit=1), 3),
         (errors.NoAnswer("late", waited_s=1.0, proposal_id="1a"), 3),
         (errors.NoAnswer("late", waited_s=1.0), 4),
-        (errors.NameTaken("taken", name="x"), 2),
-        (errors.NotEnrolled("who?", name="x", humans=[]), 2),
         (errors.Refused("no", code="closed"), 2),
-        (errors.InternalError("ours"), 70),
         (ZeroDivisionError("division"), 70),
         (KeyboardInterrupt(), 130),
-    ],
-)
-def test_each_error_has_its_code(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(Council, "inline", fails)
-    said = cli("propose", "x", "--inline", "--json")
-    assert (said.code, document(said.out)["exit_code"]) == (code, code)
-    assert "Traceback" not in said.err
-    assert said.err.count("\n") == 1
+    ):
+        monkeypatch.setattr(Council, "inline", Mock(side_effect=error))
+        said = cli("propose", "x", "--inline", "--json")
+        assert (said.code, document(said.out)["exit_code"]) == (code, code)
+        assert "Traceback" not in said.err
+        assert said.err.count("\n") == 1
 
 
 def test_debug_shows_where_and_keeps_the_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,31 +260,25 @@ def test_a_proposal_carries_all_that_was_said_of_it(cli: Cli, up: Up, home: Path
         assert case.history == (("user", "Please\u2028ship."), ("tool", "3 checks passed"))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"role": "user", "text": "a"}\nuser: b', "session.txt, line 2: is not JSON"),
-        ('[{"role": "user"', "session.txt: is not JSON"),
-        ("user: a", 'line 1: is not JSON.*such as {"role"'),
-        ('{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
-        ('{"role": "User", "text": "a"}', r"content.history\[0\].role"),
-        ("[" * 100_000, "is not JSON"),
-        (b"\xff\xfe", "session.txt: is not text in UTF-8"),
-        (None, "session.txt: can't be read: No such file"),
-    ],
-    ids=lambda value: ascii(value)[:30],
-)
 @pytest.mark.parametrize("command", ["propose", "estimate"])
-def test_a_history_that_is_none_is_told_with_its_place(
-    cli: Cli, home: Path, command: str, text: str | bytes | None, words: str
-) -> None:
-    if text is not None:
-        (home / "session.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
-    inline = ["--inline"] if command == "propose" else []
-    said = cli(command, "x", *inline, "--history", "session.txt")
-    assert said.code == 2, said
-    assert re.search(words, " ".join(said.err.split())), said.err
-    assert said.err.startswith("error: ")
+def test_a_history_that_is_none_is_told_with_its_place(cli: Cli, home: Path, command: str) -> None:
+    for text, words in (
+        (None, "session.txt: can't be read: No such file"),
+        (b'{"role": "user", "text": "a"}\nuser: b', "session.txt, line 2: is not JSON"),
+        (b'[{"role": "user"', "session.txt: is not JSON"),
+        (b"user: a", 'line 1: is not JSON.*such as {"role"'),
+        (b'{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
+        (b'{"role": "User", "text": "a"}', r"content.history\[0\].role"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"\xff\xfe", "session.txt: is not text in UTF-8"),
+    ):
+        if text is not None:
+            (home / "session.txt").write_bytes(text)
+        inline = ["--inline"] if command == "propose" else []
+        said = cli(command, "x", *inline, "--history", "session.txt")
+        assert said.code == 2, said
+        assert re.search(words, " ".join(said.err.split())), said.err
+        assert said.err.startswith("error: ")
 
 
 def test_the_status_is_shown_and_told(cli: Cli, up: Up) -> None:
@@ -364,10 +333,6 @@ def test_an_answer_is_taken_whatever_it_says(cli: Cli, up: Up) -> None:
     said = cli("answer", waiting, "--reject", "--json")
     assert (said.code, document(said.out)["exit_code"], document(said.out)["outcome"]) == (0, 0, "rejected")
     assert cli("show", waiting).code == 1
-
-
-def test_an_unknown_proposal_is_wrong_usage(cli: Cli, up: Up) -> None:
-    up(council_of())
     assert cli("show", "0123456789abcdef").code == 2
 
 
@@ -377,17 +342,12 @@ def test_a_council_that_crashed_is_told_as_that_until_it_is_taken_down(cli: Cli)
         said = cli("status", "--json")
         assert (said.code, json.loads(said.out)["error"]["code"]) == (4, "council_died")
         assert "is gone without having been taken down" in said.err
-    assert cli("down").code == 0
+    down = cli("down")
+    assert (down.code, "had ended already" in down.out) == (0, True)
+    assert known.read("council") is None
+    assert "nothing to take down" in " ".join(cli("down").err.split())
     said = cli("status", "--json")
     assert (said.code, json.loads(said.out)["error"]["code"]) == (4, "unreachable")
-
-
-def test_down_forgets_a_council_whose_process_is_gone(cli: Cli) -> None:
-    known.write(entry("council", pid=os.getpid(), started="another process's start"))
-    said = cli("down")
-    assert (said.code, "had ended already" in said.out) == (0, True)
-    assert known.read("council") is None
-    assert cli("down").code == 4
 
 
 def test_down_does_not_end_open_proposals_unasked(cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,13 +416,6 @@ def test_doctor_exits_1_and_says_what_to_mend(cli: Cli, home: Path, monkeypatch:
     assert "✗ fail" in cli("doctor", "--config", "council.toml").out
 
 
-def test_doctor_tells_every_fault_of_the_configuration(cli: Cli, home: Path) -> None:
-    (home / "council.toml").write_text("quorum = 9\nnosuch = 1\n", encoding="utf-8")
-    said = cli("doctor", "--json")
-    assert said.code == 1
-    assert len([each for each in document(said.out)["checks"] if each["what"] == "configuration"]) == 2
-
-
 # The demonstration
 
 
@@ -518,39 +471,18 @@ def test_every_command_has_json_and_says_its_exit_codes(cli: Cli, command: tuple
 
 
 def test_a_reader_that_has_enough_changes_no_exit_code(home: Path) -> None:
-    (home / "bad.patch").write_text(FAULTY, encoding="utf-8")
-    command = f"{sys.executable} -m council.cli review bad.patch --inline --json"
-    line = f"{command} | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
-    assert (done.returncode, done.stderr) == (1, "")
-    line = line.replace(" --json", " 2>&1")
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
-    assert done.returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "rest", "shown"),
-    [
-        ("review ok.patch --inline", "2>&1 | true", False),
-        ("review ok.patch --inline", "2> >(true) | cat", True),  # its result is not lost with its remarks
-        ("--help", "| true", False),
-    ],
-)
-def test_nor_does_one_who_has_enough_of_what_went_well(
-    home: Path, arguments: str, rest: str, shown: bool
-) -> None:
     """Mutation: rich's own way, which is exit code 1, that of a rejection."""
+    (home / "bad.patch").write_text(FAULTY, encoding="utf-8")
     (home / "ok.patch").write_text(changes.sample().body, encoding="utf-8")
-    line = f"{sys.executable} -m council.cli {arguments} {rest}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
-    assert (done.returncode, "approved" in done.stdout) == (0, shown), done
-
-
-def test_a_lent_council_stays(up: Up) -> None:
-    """The fixture itself: commands that leave must not end what other tests look at."""
-    council = up(council_of())
-    Lent(council).close()
-    assert council.status()["open_count"] == 0
+    for arguments, rest, code, shown in (
+        ("review bad.patch --inline --json", "| true", 1, False),
+        ("review ok.patch --inline", "2>&1 | true", 0, False),
+        ("review ok.patch --inline", "2> >(true) | cat", 0, True),  # its result is not lost with its remarks
+        ("--help", "| true", 0, False),
+    ):
+        line = f"{sys.executable} -m council.cli {arguments} {rest}; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
+        assert (done.returncode, "approved" in done.stdout, done.stderr) == (code, shown, ""), done
 
 
 def test_what_is_reviewed_does_not_choose_its_jury(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from council.cli.operate.dashboard import _metrics_tab
 from tests.cli.conftest import Cli
 
 
-@pytest.mark.parametrize(
-    "command", [[], ["open"], ["install"]], ids=lambda command: " ".join(command) or "alone"
-)
-def test_without_a_council_it_says_so(cli: Cli, command: list[str]) -> None:
-    said = cli("dashboard", *command, "--name", "nowhere")
-    assert (said.code, said.out) == (4, "")
-    assert "no council named nowhere is up" in said.err
-    told = json.loads(cli("dashboard", *command, "--name", "nowhere", "--json").out)
-    assert (told["exit_code"], told["error"]["code"]) == (4, "unreachable")
+def test_without_a_council_it_says_so(cli: Cli) -> None:
+    for command in ([], ["open"], ["install"]):
+        said = cli("dashboard", *command, "--name", "nowhere")
+        assert (said.code, said.out) == (4, "")
+        assert "no council named nowhere is up" in said.err
+        told = json.loads(cli("dashboard", *command, "--name", "nowhere", "--json").out)
+        assert (told["exit_code"], told["error"]["code"]) == (4, "unreachable")
 
 
-def test_its_help_names_what_it_does_and_the_exit_codes(cli: Cli) -> None:
-    said = cli("dashboard", "--help")
-    assert said.code == 0
-    for word in ("open", "install", "--token", "--json", "Exit codes:"):
-        assert word in said.out
-    for command in ("open", "install"):
-        assert "Exit codes:" in cli("dashboard", command, "--help").out
-
-
-@pytest.mark.parametrize(
-    ("grafana", "said"),
-    [
+def test_what_the_metrics_tab_shows_is_said_in_words() -> None:
+    for grafana, said in (
         (None, "none without Ray's dashboard"),
         ({"host": None}, "expects a Grafana, and none answers"),
         ({"host": "http://127.0.0.1:7"}, "shows the panel"),
@@ -40,9 +26,5 @@ def test_its_help_names_what_it_does_and_the_exit_codes(cli: Cli) -> None:
             {"host": "http://grafana:3000"},
             "shows the Grafana at http://grafana:3000; council dashboard install",
         ),
-    ],
-)
-def test_what_the_metrics_tab_shows_is_said_in_words(
-    grafana: dict[str, str | None] | None, said: str
-) -> None:
-    assert _metrics_tab({"grafana": grafana, "panel": "http://127.0.0.1:7/"}).startswith(said)
+    ):
+        assert _metrics_tab({"grafana": grafana, "panel": "http://127.0.0.1:7/"}).startswith(said)

@@ -11,7 +11,7 @@ import pytest
 
 from council.agents.llm import calls
 from council.agents.llm.endpoint import is_loopback
-from council.cli.setup import doctor, modelcheck
+from council.cli.setup import modelcheck
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
 from tests.models.stub import Entry, hangs, refuse, says, without
@@ -24,12 +24,6 @@ HELD = says('{"control_packet": {"intent_classification": {"category"', finish="
 @pytest.fixture(scope="module", autouse=True)
 def _the_sdk_is_loaded() -> None:
     calls.load_sdk()
-
-
-@pytest.fixture(autouse=True)
-def _models_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the tools of CodeMind's checks, which take most of doctor's time and are looked at elsewhere."""
-    monkeypatch.setattr(doctor, "_tool", lambda name, *_, **__: ("ok", name, "not looked at"))
 
 
 def settings(base_url: str, *lines: str, model: str = "qwen3:8b", seats: Sequence[str] = ("lite",)) -> None:
@@ -69,8 +63,7 @@ def test_a_model_that_is_well_is_told_in_one_line(cli: Cli, monkeypatch: pytest.
         "answers (",
         "120 tokens)",
         "key in THEIR_KEY",
-        "keeps to a JSON Schema",
-        "model listed",
+        "answer format json_schema",
         "window 8,192",
         "tokens by qwen3",
         "$0.15 and $0.6 a million tokens",
@@ -124,7 +117,7 @@ def test_no_model_is_called_that_a_file_of_the_working_folder_names(
         assert server.requests == [] == server.asked
     found = {each["what"]: (each["level"], each["said"]) for each in json.loads(said.out)["checks"]}
     assert (said.code, found["seat lite"][0]) == (0, "warn")
-    assert "it is tried only where --config names that file" in found["seat lite"][1]
+    assert "to try it, name that file with --config" in found["seat lite"][1]
 
 
 # What is wrong, and what to do
@@ -155,63 +148,39 @@ def test_a_model_that_its_server_has_not(cli: Cli) -> None:
         code, found = examined(cli)
     assert code == 1
     assert "does not know the model" in found["seat lite"][1]
-    level, said = found["seat lite model"]
-    assert level == "fail"
-    assert "it has qwen3:14b, other; did you mean qwen3:14b?" in said
-
-
-def test_a_server_that_answers_for_any_model(cli: Cli) -> None:
-    code, found = on(cli, [HELD], rows=listed("another.gguf", owner="llamacpp"))
-    assert (code, found["seat lite model"][0]) == (0, "warn")
-    assert "perhaps as another; it lists another.gguf" in found["seat lite model"][1]
+    assert "it has qwen3:14b, other; did you mean qwen3:14b?" in found["seat lite"][1]
 
 
 def test_a_server_without_json_schema(cli: Cli) -> None:
-    only_objects = without("response_format", "json_schema is not known", HELD, in_form="json_schema")
-    code, found = on(cli, [only_objects])
-    assert (code, found["seat lite"][0], found["seat lite answers"][0]) == (0, "ok", "warn")
-    assert "no JSON Schema: asked for a JSON object" in found["seat lite answers"][1]
-    code, found = on(cli, [without("response_format", "response_format is not known", HELD)])
-    assert "asked for plain text" in found["seat lite answers"][1]
+    for refusal, form in (("json_schema", "json_object"), ("response_format", "text")):
+        script = [without("response_format", f"{refusal} is not known", HELD, in_form="json_schema")]
+        if form == "text":
+            script = [without("response_format", "response_format is not known", HELD)]
+        code, found = on(cli, script)
+        assert (code, found["seat lite"][0]) == (0, "ok")
+        assert f"answer format {form}" in found["seat lite"][1]
 
 
-def test_a_server_that_takes_a_schema_and_does_not_keep_to_it(cli: Cli) -> None:
-    code, found = on(cli, [says('{"ready": true}')])
-    assert (code, found["seat lite answers"][0]) == (0, "warn")
-    assert "does not keep to it" in found["seat lite answers"][1]
-
-
-def test_a_model_that_thinks_all_its_tokens_away(cli: Cli) -> None:
-    code, found = on(cli, [says("", finish="length")])
-    assert (code, found["seat lite"][0]) == (0, "ok")
-    assert "went into thinking" in found["seat lite"][1]
-    told = "Could not finish the message because max_tokens or model output limit was reached."
-    code, found = on(cli, [refuse(400, told)])
-    assert (code, found["seat lite"][0]) == (0, "ok")
-    assert "thinks before it does" in found["seat lite"][1]
+def test_a_model_that_uses_up_its_tokens_for_thinking_works(cli: Cli) -> None:
+    message = "Could not finish the message because max_tokens or model output limit was reached."
+    for script in ([says("", finish="length")], [refuse(400, message)]):
+        code, found = on(cli, script)
+        assert (code, found["seat lite"][0]) == (0, "ok")
 
 
 def test_a_window_that_prompt_and_answer_do_not_fit(cli: Cli) -> None:
     """rules 2: a prompt has never more than the window less the answer's limit."""
     code, found = on(cli, [HELD], rows=listed("qwen3:8b", max_model_len=6_143))
     assert (code, found["seat lite window"][0]) == (1, "fail")
-    assert "6,143 tokens, where a prompt may have 4,096 and its answer 2,048" in found["seat lite window"][1]
+    assert "6,143 tokens, but a prompt may have 4,096 and its answer 2,048" in found["seat lite window"][1]
     assert "set context_window = 6143" in found["seat lite window"][1]
     assert on(cli, [HELD], rows=listed("qwen3:8b", max_model_len=6_144))[0] == 0
+    # A smaller context_window makes the prompt fit.
     code, found = on(cli, [HELD], "context_window = 6143", rows=listed("qwen3:8b", max_model_len=6_143))
-    assert (code, [what for what in found if what.startswith("seat lite ")]) == (0, [])
-    assert "window 6,143" in found["seat lite"][1]
-    code, found = on(cli, [HELD], "context_window = 7000", rows=listed("qwen3:8b", max_model_len=8_000))
-    assert "window 8,000 (context_window is 7,000)" in found["seat lite"][1]
-    code, found = on(cli, [HELD], "context_window = 7000", rows=listed("qwen3:8b", max_model_len=6_000))
-    assert (code, "set context_window = 6000" in found["seat lite window"][1]) == (1, True)
-    own = {
-        "rows": listed("qwen3:8b", owner="library"),
-        "running": [{"model": "qwen3:8b", "context_length": 2_048}],
-    }
-    code, found = on(cli, [HELD], **own)
-    mend = "lower max_output_tokens, and set context_window = 2048, or give it more (OLLAMA_CONTEXT_LENGTH)"
-    assert mend in found["seat lite window"][1]
+    assert (code, "window 6,143" in found["seat lite"][1]) == (0, True)
+    rows = listed("qwen3:8b", owner="library")
+    code, found = on(cli, [HELD], rows=rows, running=[{"model": "qwen3:8b", "context_length": 2_048}])
+    assert (code, found["seat lite window"][0]) == (1, "fail")
 
 
 def test_what_a_launch_warns_of_stands_beside_the_result(
@@ -238,12 +207,15 @@ def test_a_server_that_is_silent_is_given_up(cli: Cli, monkeypatch: pytest.Monke
 
 
 def test_one_attempt_is_all(cli: Cli) -> None:
-    with Server(listed("qwen3:8b"), {"qwen3:8b": [refuse(429, "slow down", retry_after="1")]}) as server:
+    script = [refuse(429, "\x1b[31mslow\ndown", retry_after="1")]
+    with Server(listed("qwen3:8b"), {"qwen3:8b": script}) as server:
         settings(server.base_url)
         code, found = examined(cli)
         assert len(server.requests) == 1
+        shown = cli("doctor", "--config", "council.toml").out
     assert code == 1
     assert "asked too often (429)" in found["seat lite"][1]
+    assert ("\x1b" in shown, "✗ fail" in shown) == (False, True)
 
 
 def test_a_mind_that_can_not_be_built_is_told_and_not_called(cli: Cli) -> None:
@@ -261,47 +233,32 @@ def test_what_is_not_exact_or_not_known_is_said(cli: Cli, monkeypatch: pytest.Mo
     code, found = examined(cli, "--offline")
     assert code == 0
     assert "tokens estimated, on the high side; no price" in found["seat lite"][1]
-    assert found["seat lite key"] == ("warn", "it goes over the network in clear: use https")
+    assert found["seat lite key"] == ("warn", "it goes over the network unencrypted: use https")
     assert found["prices"][0] == "warn"
     assert "claude-x" in found["prices"][1]
 
 
-def test_a_server_s_words_do_nothing_to_a_terminal(cli: Cli) -> None:
-    with Server(listed("qwen3:8b"), {"qwen3:8b": [refuse(400, "\x1b[31mred\nline")]}) as server:
-        settings(server.base_url)
-        said = cli("doctor", "--config", "council.toml")
-    assert said.code == 1
-    assert "\x1b" not in said.out
-    assert "✗ fail" in said.out
-
-
-@pytest.mark.parametrize("command", [("propose", "x", "--inline"), ("propose", "x", "--launch"), ("up",)])
-def test_a_file_that_lies_there_sends_no_key_anywhere(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
+def test_a_file_that_lies_there_sends_no_key_anywhere(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: whoever works in a cloned folder gives its author any variable that its settings name."""
     monkeypatch.setenv("MY_SECRET", SECRET)
     with Server(listed("qwen3:8b"), {"qwen3:8b": [HELD]}) as server:
         settings(server.base_url, 'api_key_env = "MY_SECRET"', seats=("prime", "lite", "codemind"))
-        said = cli(*command)
+        for command in (("propose", "x", "--inline"), ("propose", "x", "--launch"), ("up",)):
+            said = cli(*command)
+            assert said.code == 2
+            assert "send the key in MY_SECRET to" in said.err
+            assert "--config" in said.err
+            assert SECRET not in said.out + said.err
         assert not server.requests
-    assert said.code == 2
-    assert "send the key in MY_SECRET to" in said.err
-    assert "--config" in said.err
-    assert SECRET not in said.out + said.err
 
 
-@pytest.mark.parametrize(
-    ("address", "local"),
-    [
-        ("http://127.0.0.1:11434/v1", True),
-        ("http://127.9.9.9/v1", True),
-        ("http://[::1]:8000/v1", True),
-        ("http://localhost/v1", True),
-        ("http://127.0.0.1.evil.example/v1", False),
-        ("http://localhost.evil.example/v1", False),
-        ("http://10.0.0.1/v1", False),
-    ],
-)
-def test_this_machine_is_no_name_that_looks_so(address: str, local: bool) -> None:
-    assert is_loopback(address) is local
+def test_an_address_of_this_machine_is_not_a_name_that_looks_so() -> None:
+    local = (
+        "http://127.0.0.1:11434/v1",
+        "http://127.9.9.9/v1",
+        "http://[::1]:8000/v1",
+        "http://localhost/v1",
+    )
+    other = ("http://127.0.0.1.evil.example/v1", "http://localhost.evil.example/v1", "http://10.0.0.1/v1")
+    assert all(map(is_loopback, local))
+    assert not any(map(is_loopback, other))

@@ -14,7 +14,7 @@ import pytest
 
 from council.cli.operate import host_launch
 from council.cli.report import Report
-from council.cluster import known, panel_actor, port
+from council.cluster import connection, known, panel_actor, port
 from council.config import files
 from council.config.settings import CouncilConfig
 from council.protocol.errors import MindError, OperatorError
@@ -60,7 +60,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return {"panel": "http://192.0.2.1:5/", "notice": "", "dashboard": None}
 
     monkeypatch.setattr(port, "launch", launch)
-    monkeypatch.setattr(port, "address", lambda: "192.0.2.1:6379")
+    monkeypatch.setattr(connection, "here", lambda: "192.0.2.1:6379")
     monkeypatch.setattr(panel_actor, "places", places)
     return done
 

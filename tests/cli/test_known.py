@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,23 +29,8 @@ def test_what_is_written_is_read_by_its_owner_alone() -> None:
     assert known.read("mine") == mine
     assert known.running("mine") == mine
     assert known.every() == [mine]
+    assert (known.read("nobody"), known.running("nobody")) == (None, None)
     assert [path.name for path in known.folder().iterdir()] == ["mine.json"]
-
-
-def test_what_a_version_without_panels_wrote_is_read() -> None:
-    """A council that an earlier version brought up is taken down by this one."""
-    mine = entry("mine", pid=os.getpid())
-    path = known.write(mine)
-    told = json.loads(path.read_text(encoding="utf-8"))
-    del told["panel"], told["dashboard"]
-    path.write_text(json.dumps(told), encoding="utf-8")
-    assert known.read("mine") == mine
-
-
-def test_nothing_is_known_of_a_council_that_was_never_up() -> None:
-    assert known.read("nobody") is None
-    assert known.running("nobody") is None
-    assert known.every() == []
 
 
 def test_a_process_that_ended_makes_its_file_stale() -> None:
@@ -53,6 +39,11 @@ def test_a_process_that_ended_makes_its_file_stale() -> None:
     assert known.running("gone") is not None
     child.communicate(b"\n")
     assert known.running("gone") is None
+    known.write(entry("reused", pid=os.getpid(), started="some other start"))
+    assert known.running("reused") is None
+    # Of another machine's process nothing is known.
+    known.write(replace(entry("far", pid=2**22 + 1, started="x"), machine="elsewhere"))
+    assert known.running("far") is not None
 
 
 def test_a_process_that_was_not_reaped_counts_as_gone() -> None:
@@ -66,53 +57,19 @@ def test_a_process_that_was_not_reaped_counts_as_gone() -> None:
     child.wait()
 
 
-def test_another_process_with_the_same_id_is_not_taken_for_it() -> None:
-    known.write(entry("reused", pid=os.getpid(), started="some other start"))
-    assert known.running("reused") is None
-
-
-def test_of_another_machine_s_council_nothing_is_concluded() -> None:
-    from dataclasses import replace
-
-    known.write(replace(entry("far", pid=2**22 + 1, started="x"), machine="elsewhere"))
-    assert known.running("far") is not None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        "no json",
-        '{"name": "bad"}',
-        "\xff",
-    ],
-)
-def test_a_file_that_is_not_ours_is_refused(text: str) -> None:
-    path_of("bad").write_text(text, encoding="latin-1")
-    path_of("bad").chmod(0o600)
-    with pytest.raises(OperatorError, match=r"bad\.json can't be used"):
-        known.read("bad")
-    assert known.every() == []
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("pid", 1), ("pid", -1), ("pid", True), ("address", 3), ("token", 3)]
-)
-def test_a_file_with_a_wrong_value_is_refused(key: str, value: object) -> None:
+def test_a_file_that_is_not_ours_is_refused() -> None:
     path = known.write(entry("bad", pid=os.getpid()))
-    path.write_text(
-        json.dumps({**json.loads(path.read_text(encoding="utf-8")), key: value}), encoding="utf-8"
-    )
-    with pytest.raises(OperatorError):
-        known.read("bad")
-
-
-def test_a_file_that_others_may_read_is_refused() -> None:
-    known.write(entry("open", pid=os.getpid())).chmod(0o644)
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    values: list[tuple[str, object]] = [("pid", 1), ("pid", -1), ("pid", True), ("address", 3), ("token", 3)]
+    texts = ["", "[]", "{}", "no json", '{"name": "bad"}', "\xff"]
+    for text in texts + [json.dumps({**whole, key: value}) for key, value in values]:
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(OperatorError, match=r"bad\.json can't be used"):
+            known.read("bad")
+        assert known.every() == []
+    path.chmod(0o644)
     with pytest.raises(OperatorError, match="chmod 600"):
-        known.read("open")
+        known.read("bad")
 
 
 def test_a_council_that_crashed_is_told_from_one_that_is_not_up() -> None:

@@ -125,18 +125,12 @@ def told_by(council: Council, summary: str, **details: Any) -> Interrupted:
 
 
 def test_an_interrupted_proposal_is_taken_back() -> None:
-    with council_of(prime=never, lite=never) as council:
-        interrupt_once(council, "ballot")
-        told = told_by(council, "Wait")
-        assert (told.code, "was taken back" in str(told)) == (130, True)
-        assert council.status()["decided"] == {"cancelled": 1}
-
-
-def test_a_terminated_one_is_too() -> None:
-    with council_of(prime=never, lite=never) as council:
-        interrupt_once(council, "ballot", signal.SIGTERM)
-        assert told_by(council, "Wait").code == 143
-        assert council.status()["open_count"] == 0
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        with council_of(prime=never, lite=never) as council:
+            interrupt_once(council, "ballot", number)
+            told = told_by(council, "Wait")
+            assert (told.code, "was taken back" in str(told)) == (code, True)
+            assert council.status()["decided"] == {"cancelled": 1}
 
 
 def test_what_is_with_a_human_stays_there() -> None:
@@ -201,14 +195,10 @@ def test_ctrl_c_ends_a_command_without_a_traceback(home: Path) -> None:
     assert out == ""
 
 
-def test_a_live_table_is_drawn_on_a_terminal_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-
-    from rich.console import Console
-
+def test_a_live_table_is_drawn_on_a_terminal_and_taken_away() -> None:
     report = Report()
     screen = io.StringIO()
-    report._notes = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    report.notes = Console(file=screen, force_terminal=True, width=80, color_system=None)
     with council_of(prime=says(Opinion.yes("hostile \x1b[31m"))) as council:
         deliberate(council, council.draft("Go", wait_for="all"), report, seats=["prime", "lite", "codemind"])
     out = screen.getvalue()
@@ -217,13 +207,13 @@ def test_a_live_table_is_drawn_on_a_terminal_and_taken_away(monkeypatch: pytest.
     assert out.rstrip().endswith(("\x1b[2K", "\x1b[?25h", "\x1b[1A\x1b[2K"))
 
 
-@pytest.mark.parametrize(("halts", "said"), [(True, "calls a halt on"), (False, "observes")])
-def test_an_observation_is_told_with_both_seats_and_why(halts: bool, said: str) -> None:
-    text = "its plan\x1b[2J deletes all"
-    data = {"proposal_id": "p1", "observer": "lite", "stream": "prime", "interrupt": halts, "text": text}
-    words = render.row(Event(1, datetime.now(UTC), "observation", data)).plain
-    assert f" lite {said} prime: its plan" in words
-    assert "\x1b" not in words
+def test_an_observation_is_told_with_both_seats_and_why() -> None:
+    for halts, said in ((True, "calls a halt on"), (False, "observes")):
+        text = "its plan\x1b[2J deletes all"
+        data = {"proposal_id": "p1", "observer": "lite", "stream": "prime", "interrupt": halts, "text": text}
+        words = render.row(Event(1, datetime.now(UTC), "observation", data)).plain
+        assert f" lite {said} prime: its plan" in words
+        assert "\x1b" not in words
 
 
 def test_a_stalled_journal_is_seen_on_the_screen() -> None:

@@ -16,8 +16,8 @@ from council.agents.mind import BudgetClient, Case, Cost, Opinion
 from council.api.client import Council
 from council.api.event_stream import Event
 from council.cli import render
-from council.cli.operate import top as top_module
-from council.cli.operate.top import Top
+from council.cli.operate import live
+from council.cli.operate.live import Top
 from council.cli.report import Report
 from council.config.settings import SeatConfig
 from tests.patience import HANG_S
@@ -76,17 +76,10 @@ def test_the_pace_is_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None
         council.propose("spend 100", wait_for="all")
         top = Top(council, Report())
         assert " 100 " in drawn(top, council)
-        monkeypatch.setattr(top_module, "PACE", timedelta(0))
+        assert [event.kind for event in council.events(follow=False) if top.wants(event)] == ["spending"] * 3
+        monkeypatch.setattr(live, "PACE", timedelta(0))
         (prime,) = [line.split() for line in drawn(top, council).splitlines() if line.startswith("prime ")]
         assert prime[1:4] == ["1", "100", "0"]
-
-
-def test_only_what_concerns_spending_is_among_its_events() -> None:
-    with spenders() as council:
-        council.propose("spend 100", wait_for="all")
-        top = Top(council, Report())
-        wanted = [event.kind for event in council.events(follow=False) if top.wants(event)]
-    assert wanted == ["spending"] * 3
 
 
 def test_without_a_terminal_it_says_each_call_until_it_is_ended(
@@ -122,13 +115,6 @@ def test_a_call_that_failed_is_told_as_one(cli: Cli, up: Up) -> None:
     events = [render.row(event).plain for event in council.events(follow=False) if event.kind == "spending"]
     assert [each.endswith("on small-1 for its ballot, and failed (429)") for each in events] == [True] * 3
     assert cli("log").out.count("70 tokens, $0.000700; failed (429)") == 3
-
-
-@pytest.mark.parametrize("command", ["top", "budget"])
-def test_what_asks_a_council_takes_no_journal_for_one(cli: Cli, command: str) -> None:
-    said = cli(command, "--journal", "council")
-    assert said.code == 2
-    assert "No such option" in said.err
 
 
 def test_one_decision_shows_what_each_stage_cost(cli: Cli, up: Up) -> None:

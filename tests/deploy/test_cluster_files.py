@@ -118,26 +118,21 @@ def test_a_machines_own_part_sets_what_ray_leaves_open() -> None:
     assert subprocess.run(["bash", "-n", str(DEPLOY / "ray-node")], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["heads"], ["worker"], ["head", "--prot", "1"], ["head", "--port"], ["worker", "a", "--home"]],
-    ids=lambda each: " ".join(each) or "none",
-)
-def test_a_wrong_call_of_it_shows_how_it_is_called(arguments: list[str], tmp_path: Path) -> None:
-    command = [str(DEPLOY / "ray-node"), *arguments]
-    done = subprocess.run(
-        command, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "ray-node worker HOST [options]" in done.stderr
-    assert done.stderr.endswith("--labels=accelerator=a100\n")  # whole, and no line of the code
+def ray_node(home: Path, *arguments: str, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
+    env = {"HOME": str(home), "PATH": path}
+    return subprocess.run([str(DEPLOY / "ray-node"), *arguments], env=env, capture_output=True, text=True)
+
+
+def test_a_wrong_call_of_it_shows_how_it_is_called(tmp_path: Path) -> None:
+    for arguments in ("", "heads", "worker", "head --prot 1", "head --port", "worker a --home"):
+        done = ray_node(tmp_path, *arguments.split())
+        assert done.returncode == 2, arguments
+        assert "ray-node worker HOST [options]" in done.stderr
+        assert done.stderr.endswith("--labels=accelerator=a100\n")  # whole, and no line of the code
 
 
 def test_without_a_token_it_starts_nothing(tmp_path: Path) -> None:
-    command = [str(DEPLOY / "ray-node"), "head", "--home", str(tmp_path / "home")]
-    done = subprocess.run(
-        command, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
-    )
+    done = ray_node(tmp_path, "head", "--home", str(tmp_path / "home"))
     assert (done.returncode, "there is no token in" in done.stderr) == (1, True)
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
 
@@ -151,9 +146,8 @@ def test_a_ray_that_does_not_start_is_told_with_its_own_words(tmp_path: Path) ->
     ray.parent.mkdir()
     ray.write_text('#!/bin/sh\necho "port 6379 is taken, mode $RAY_AUTH_MODE, $*"; exit 1\n')
     ray.chmod(0o700)
-    command = [str(DEPLOY / "ray-node"), "worker", "192.0.2.10", "--home", str(folder), "--", "--labels=a=b"]
-    environment = {"HOME": str(tmp_path), "PATH": f"{ray.parent}:/usr/bin:/bin"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    path = f"{ray.parent}:/usr/bin:/bin"
+    done = ray_node(tmp_path, "worker", "192.0.2.10", "--home", str(folder), "--", "--labels=a=b", path=path)
     assert done.returncode == 1
     told = "mode token, start --block --disable-usage-stats --address=192.0.2.10:6379 --labels=a=b"
     assert told in done.stderr
@@ -184,21 +178,6 @@ def test_a_node_that_its_parent_does_not_wait_for_is_seen_to_end(tmp_path: Path)
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "ray-node.pid").exists()
-
-
-def test_a_node_that_an_earlier_version_started_is_ended(tmp_path: Path) -> None:
-    """Mutation: to compare only what this version keeps of it."""
-    node = subprocess.Popen(["sleep", "600"])
-    try:
-        began = subprocess.run(
-            ["ps", "-o", "lstart=", "-p", str(node.pid)], capture_output=True, text=True, check=True
-        )
-        (tmp_path / "ray-node.pid").write_text(f"{node.pid}\n{began.stdout}")
-        subprocess.run([str(DEPLOY / "ray-node"), "end", "--home", str(tmp_path)], check=True, timeout=HANG_S)
-        assert node.wait(HANG_S) == -15
-    finally:
-        node.kill()
-        node.wait()
 
 
 def test_the_ray_cluster_of_kubernetes_holds_together() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from msgspec.structs import replace
 
 from council.journal.chain import Head
 from council.journal.checkpoint import Checkpoint, Signer, journal_key, own_public
@@ -68,7 +68,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_field_is_signed(name: str) -> None:
     """Mutation: a field that is left out of the signed bytes can be changed."""
-    assert set(CHANGES) == set(Checkpoint.__dataclass_fields__)
+    assert set(CHANGES) == set(Checkpoint.__struct_fields__)
     with pytest.raises(CheckpointRefused, match="changed, or forged"):
         replace(CHECKPOINT, **{name: CHANGES[name]}).check()
 
@@ -81,53 +81,42 @@ def test_somebody_else_s_is_refused_where_the_key_is_known() -> None:
     assert (caught.value.key, caught.value.expected) == (OTHER.public, SIGNER.public)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"format": "council-proof"},
-        {"version": 2},
-        {"version": True},
-        {"version": None},
-        {"journal": ""},
-        {"journal": "a\0b"},
-        {"journal": 7},
-        {"council_id": "x" * 201},
-        {"epoch": True},
-        {"epoch": -1},
-        {"position": 7.0},
-        {"position": 2**63},
-        {"row_hash": "00"},
-        {"row_hash": "AB" * 32},
-        {"tree_root": None},
-        {"at": "2026-11-21T12:00:00.000005"},
-        {"at": "2026-11-21T12:00:00.000005+00:00"},
-        {"at": "soon"},
-        {"key": "zz" * 32},
-        {"key": SIGNER.public.upper()},
-        {"signature": "00"},
-        {"more": 1},
-    ],
-    ids=str,
-)
-def test_a_file_that_holds_none_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    (tmp_path / "c.json").write_text(json.dumps(CHECKPOINT.document() | change), encoding="utf-8")
-    with pytest.raises(CheckpointRefused, match="no checkpoint that can be used"):
-        Checkpoint.read(tmp_path / "c.json")
+WRONG: list[dict[str, Any]] = [
+    {"format": "council-proof"},
+    {"version": 2},
+    {"version": True},
+    {"version": None},
+    {"journal": ""},
+    {"journal": "a\0b"},
+    {"journal": 7},
+    {"council_id": "x" * 201},
+    {"epoch": True},
+    {"epoch": -1},
+    {"position": 7.0},
+    {"position": 2**63},
+    {"row_hash": "00"},
+    {"row_hash": "AB" * 32},
+    {"tree_root": None},
+    {"at": "2026-11-21T12:00:00.000005"},
+    {"at": "2026-11-21T12:00:00.000005+00:00"},
+    {"at": "soon"},
+    {"key": "zz" * 32},
+    {"key": SIGNER.public.upper()},
+    {"signature": "00"},
+    {"more": 1},
+]
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"7" * 100_000, b"[" * 1_000])
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "c.json").write_bytes(content)
-    with pytest.raises(CheckpointRefused):
-        Checkpoint.read(tmp_path / "c.json")
-
-
-@pytest.mark.parametrize("name", sorted(CHECKPOINT.document()))
-def test_a_part_that_is_missing_is_told(name: str) -> None:
+def test_a_file_that_holds_none_is_refused(tmp_path: Path) -> None:
+    """A wrong field, a missing one, or something else."""
     document = CHECKPOINT.document()
-    del document[name]
-    with pytest.raises(CheckpointRefused):
-        Checkpoint.of(document)
+    documents = [document | change for change in WRONG]
+    documents += [{name: document[name] for name in document if name != gone} for gone in document]
+    contents = [json.dumps(each).encode() for each in documents]
+    for content in [*contents, b"", b"[]", b"{", b"\xff", b"7" * 100_000, b"[" * 1_000]:
+        (tmp_path / "c.json").write_bytes(content)
+        with pytest.raises(CheckpointRefused, match="no checkpoint that can be used"):
+            Checkpoint.read(tmp_path / "c.json")
 
 
 def test_files_that_cannot_be_had(tmp_path: Path) -> None:
@@ -139,7 +128,7 @@ def test_files_that_cannot_be_had(tmp_path: Path) -> None:
 
 def test_what_is_none_is_not_signed() -> None:
     for wrong in ({"journal": ""}, {"epoch": -1}, {"tree_root": b""}, {"at": datetime(2026, 1, 1)}):
-        with pytest.raises(CallerError, match=r"checkpoint\."):
+        with pytest.raises(CallerError, match="checkpoint: "):
             SIGNER.sign(**FACTS | wrong)
 
 

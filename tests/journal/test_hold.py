@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from council.journal.hold import held
 from council.journal.store import PacketStore
-from council.protocol.errors import JournalHeld, StoreUnreachable
+from council.journal.writer import DurableJournal
+from council.protocol.errors import JournalHeld, StoreLocked, StoreUnreachable
 from tests.patience import HANG_S, until
 
 from .conftest import end_sessions, raw
 
 Open = Callable[..., PacketStore]
 only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+KEY = bytes(range(32))
 
 
 def test_two_do_not_write_one_journal(address: str, opened: Open) -> None:
@@ -158,3 +161,60 @@ def test_who_writes_already_does_not_wait_long_to_hold_again(
             other.execute("SELECT pg_advisory_lock(hashtextextended('council:hold:council', 0))")
             assert not again()
         assert 0 < sum(waits) <= 0.2
+
+
+# A coordinator that froze in the midst of a batch keeps PostgreSQL's lock. Seen when a node was frozen: the server
+# waits for the rest of the batch, which it does not take for idleness.
+
+
+@pytest.fixture
+def frozen(address: str, opened: Open) -> psycopg.Connection:
+    """A writer's session that has the lock, and has sent a part of what it will: it says nothing more."""
+    opened(address)
+    found = psycopg.connect(address)
+    found.execute("SELECT pg_advisory_lock(hashtextextended('council:hold:council', 0))")
+    found.commit()
+    found.execute("SELECT pg_advisory_xact_lock(hashtextextended('council:journal:council', 0))")
+    pipe = found.pgconn
+    pipe.enter_pipeline_mode()
+    pipe.send_query_params(b"SELECT 1", None)
+    pipe.send_flush_request()
+    pipe.flush()
+    return found
+
+
+@only_postgresql
+def test_a_writer_that_froze_in_a_batch_is_ended(
+    address: str, opened: Open, frozen: psycopg.Connection
+) -> None:
+    """Mutation: without ``oust`` the newcomer hears StoreLocked, however often it tries."""
+    journal = DurableJournal.open(opened(address), "council", "council.1", KEY, takeover=True)
+    assert journal.epoch == 1
+    journal.close_now()
+    gone(address, {frozen.info.backend_pid})
+
+
+@only_postgresql
+@pytest.mark.usefixtures("frozen")
+def test_a_journal_that_can_not_be_had_keeps_no_connection(address: str, opened: Open) -> None:
+    """Mutation: a coordinator that tries again and again takes all that the server has."""
+    before = sessions(address)
+    store = opened(address, timeout_s=0.3)
+    store.database.oust = lambda name: None  # type: ignore[method-assign]
+    with pytest.raises(StoreLocked):
+        DurableJournal.open(store, "council", "council.1", KEY, takeover=True)
+    gone(address, sessions(address) - before)
+
+
+def gone(address: str, ended: set[int]) -> None:
+    """That these are ended: a server sees a moment later that somebody has left."""
+    until(lambda: not sessions(address) & ended, "some are still there")
+
+
+def sessions(address: str) -> set[int]:
+    """The processes that serve somebody at this database, but for who asks."""
+    statement = (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with psycopg.connect(address) as looking:
+        return {pid for (pid,) in looking.execute(statement)}

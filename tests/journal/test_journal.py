@@ -30,8 +30,8 @@ from council.protocol.errors import (
 )
 from tests.patience import HANG_S, until
 
-from .conftest import raw
-from .packets import HOUR, NOW, PAST, append, given, several, whole
+from .conftest import only_sqlite, raw
+from .packets import HOUR, NOW, append, given, several, whole
 from .writing import unguarded
 
 Open = Callable[..., PacketStore]
@@ -79,15 +79,6 @@ def test_no_epoch_is_begun_over_one_that_never_was(store: PacketStore, address: 
             verify(store, "council")
 
 
-def test_journals_stand_side_by_side(store: PacketStore) -> None:
-    (one, head_one), (other, head_other) = store.begin_epoch("one", "me"), store.begin_epoch("other", "me")
-    append(store, "one", one, several(1, 2), head_one)
-    append(store, "other", other, several(11, 1), head_other)
-    assert [len(store.records(name)) for name in ("one", "other")] == [2, 1]
-    info = {each.journal: (each.epoch, each.head.position, each.by) for each in store.info().journals}
-    assert info == {"one": (1, 2, "me"), "other": (1, 1, "me")}
-
-
 def test_an_older_epoch_is_fenced(address: str, opened: Open) -> None:
     """Mutation: without the check the stopped coordinator that wakes after a take-over writes on."""
     old, new = opened(address), opened(address)
@@ -104,6 +95,7 @@ def test_an_older_epoch_is_fenced(address: str, opened: Open) -> None:
     assert [row.epoch for row in new.records("council")] == [1, 1, 2]
 
 
+@only_sqlite
 def test_an_epoch_that_nobody_began_is_none(store: PacketStore) -> None:
     with pytest.raises(CallerError, match="has no epoch 1"):
         append(store, "council", 1, several(1, 1), Head())
@@ -148,11 +140,12 @@ def test_all_or_none_is_kept(store: PacketStore) -> None:
     assert caught.value.packet_id == UUID(int=3)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b"])
-def test_a_name_that_cannot_be_kept_is_refused(store: PacketStore, name: str) -> None:
-    for call in (lambda: store.begin_epoch(name, "me"), lambda: store.begin_epoch("council", name)):
-        with pytest.raises(CallerError, match="1 to 200"):
-            call()
+@only_sqlite
+def test_a_name_that_cannot_be_kept_is_refused(store: PacketStore) -> None:
+    for name in ("", "x" * 201, "a\0b"):
+        for journal, by in ((name, "me"), ("council", name)):
+            with pytest.raises(CallerError, match="1 to 200"):
+                store.begin_epoch(journal, by)
 
 
 def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> None:
@@ -268,14 +261,6 @@ def dump(address: str) -> list[list[tuple[object, ...]]]:
         ]
     finally:
         connection.close()
-
-
-def test_raw_sql_may_remove_what_has_expired(store: PacketStore, address: str) -> None:
-    """The trigger knows the difference: else hygiene could not run either."""
-    store.write([given(1, ttl=PAST + HOUR), given(2)], PAST)
-    connection = raw(address)
-    assert connection.execute("DELETE FROM packet_store WHERE ttl IS NOT NULL").rowcount == 1
-    connection.close()
 
 
 @pytest.mark.parametrize(

@@ -148,19 +148,6 @@ def upgraded(config: Config, connection: Connection, revision: str) -> None:
     command.upgrade(config, revision)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_commit_of_the_council_writes_no_words(store: PacketStore, address: str) -> None:
-    """Or each decision would wait until they stand all over the file."""
-    epoch, head = store.begin_epoch("council", "me")
-    append(store, "council", epoch, [whole(1, tags=["a"], thread_id=UUID(int=7))], head)
-    connection = raw(address)
-    count = "SELECT count(*) FROM packet_words"
-    assert connection.execute(count).fetchone() == (0,)
-    store.enter_words()
-    assert connection.execute(count).fetchone() == (4,)
-    connection.close()
-
-
 def test_a_row_is_what_the_packet_says_it_is(store: PacketStore) -> None:
     """``rows.prepared`` goes a quicker way than ``PacketEnvelope.row``, to the same columns."""
     fields = {

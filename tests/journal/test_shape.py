@@ -80,11 +80,11 @@ def test_what_a_packet_writes_is_canonical_and_fits_its_columns(packet: PacketEn
     read = read_packet(content)
     assert read.canonical() == content
     row = prepared(read, content)
-    assert wrong_column(row, columns_of(row)) is None
+    assert wrong_column("sqlite", row, columns_of(row)) is None
     for at in range(len(columns_of(row))):
         columns = list(columns_of(row))
         columns[at] = '["other"]'
-        assert wrong_column(row, columns) == Prepared._fields[at]
+        assert wrong_column("sqlite", row, columns) == Prepared._fields[at]
     assert same_object(content, content)
     assert same_object(json.dumps(json.loads(content), indent=1), content)
 

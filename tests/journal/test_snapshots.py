@@ -223,7 +223,7 @@ def test_one_that_another_version_wrote_is_passed_over(tmp_path: Any) -> None:
     with journal_of(address) as journal:
         journal.recover(driver)
         keeper = snapshots.SnapshotStore(journal._store.database, NAME, Signer(KEY))
-        assert keeper.newest(journal._chain.row_hash) is None
+        assert keeper.newest(journal._row_hash) is None
         # An empty map, with no field of ours, and a part that is none: the next one stands without both.
         journal.keep(Snapshot(count, b"\x80", {count: (b"\x80", b"")}))
     for _ in range(2):

@@ -285,16 +285,16 @@ def test_a_key_that_stands_twice_in_a_column(kept: Kept) -> None:
     assert kept.bad().what == "its column routing does not say what its content says"
 
 
-@pytest.mark.parametrize("column", ["packet_type", "tags", "routing", "provenance"])
 @only_sqlite
-def test_a_column_of_bytes_that_are_no_text(kept: Kept, column: str) -> None:
+def test_a_column_of_bytes_that_are_no_text(kept: Kept) -> None:
     """The driver would refuse the row, and all that were fetched with it, and not say which it was.
 
     PostgreSQL looks at its texts itself.
     """
-    kept.sql(f"UPDATE packet_store SET {column} = CAST(x'22ff22' AS TEXT) WHERE position = 4")
-    assert (kept.bad().position, kept.bad().what[:11]) == (4, "its column ")
-    assert kept.store.info().packets == ROWS + 2  # on the same connection
+    for column in ("packet_type", "tags", "routing", "provenance"):
+        kept.sql(f"UPDATE packet_store SET {column} = CAST(x'22ff22' AS TEXT) WHERE position = 4")
+        assert (kept.bad().position, kept.bad().what[:11]) == (4, "its column ")
+        assert kept.store.info().packets == ROWS + 2  # on the same connection
 
 
 def test_the_searchable_envelope_that_is_edited(kept: Kept, opened: Open) -> None:
@@ -335,27 +335,16 @@ def test_content_that_is_edited_with_more_and_more_of_its_hashes(kept: Kept) -> 
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
-    [("content_hash", "content_hash"), ("previous_hash", "previous_hash"), ("row_hash", "row_hash")],
-)
-@only_sqlite
-def test_a_hash_that_is_edited(kept: Kept, column: str, told: str) -> None:
-    kept.sql(f"UPDATE packet_store SET {column} = ? WHERE position = 4", b"x" * 32)
-    assert kept.bad().position == 4
-    assert told in kept.bad().what
-
-
-@pytest.mark.parametrize(
     ("change", "position", "told"),
     [
-        ("DELETE FROM packet_store WHERE position = 1", 1, "missing: 1 is not there, and 2 is"),
-        ("DELETE FROM packet_store WHERE position = 5", 5, "missing: 5 is not there, and 6 is"),
-        ("DELETE FROM packet_store WHERE position IN (5, 6, 7)", 5, "missing: 5 to 7 is not there, and 8 is"),
-        ("UPDATE packet_store SET journal = 'other' WHERE position = 5", 5, "missing: 5"),
-        ("UPDATE packet_store SET journal = NULL WHERE position = 5", 5, "missing: 5"),
-        ("UPDATE packet_store SET position = 99 WHERE position = 5", 5, "missing: 5 to 98"),
-        ("UPDATE packet_store SET position = 0 WHERE position = 1", 1, "its position is '0'"),
-        ("UPDATE packet_store SET position = NULL WHERE position = 4", 4, "its position is 'None'"),
+        ("DELETE FROM packet_store WHERE position = 1", 1, "removed or moved: record '2'"),
+        ("DELETE FROM packet_store WHERE position = 5", 5, "removed or moved: record '6'"),
+        ("DELETE FROM packet_store WHERE position IN (5, 6, 7)", 5, "removed or moved: record '8'"),
+        ("UPDATE packet_store SET journal = 'other' WHERE position = 5", 5, "removed or moved: record '6'"),
+        ("UPDATE packet_store SET journal = NULL WHERE position = 5", 5, "removed or moved: record '6'"),
+        ("UPDATE packet_store SET position = 99 WHERE position = 5", 5, "record '99' is in its place"),
+        ("UPDATE packet_store SET position = 0 WHERE position = 1", 1, "record '0' is in its place"),
+        ("UPDATE packet_store SET position = NULL WHERE position = 4", 4, "record 'None' is in its place"),
         ("UPDATE packet_store SET epoch = 1 WHERE position = 8", 8, "its epoch is 1, after one of epoch 2"),
         ("UPDATE packet_store SET epoch = 9 WHERE position = 8", 8, "9', which was never begun"),
         ("UPDATE packet_store SET epoch = 2 WHERE position = 6", 6, "row_hash"),
@@ -429,7 +418,7 @@ def test_one_that_stands_twice(kept: Kept) -> None:
     kept.sql("ALTER TABLE packet_store DROP CONSTRAINT packet_store_place")
     kept.sql("UPDATE packet_store SET position = 4 WHERE position = 5")
     assert kept.bad().position == 5
-    assert "position 4" in kept.bad().what
+    assert "record '4'" in kept.bad().what
 
 
 @only_sqlite
@@ -492,54 +481,41 @@ def test_a_lineage_that_was_never_completed(kept: Kept) -> None:
     assert "generation None, its parents make it 2" in kept.bad().what
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b'{"n":4}', b'{"n": 4}'),
-        (b'{"n":4}', b'{"n":4,"n":4}'),
-        (b'{"n":4}', b'{"n":4,"m":1}'),
-        (b'{"n":4}', b'{"n":"\\u0041"}'),
-        (b'{"n":4}', b'{"n":-0.0}'),
-        (b'{"n":4}', b'{"n":1E2}'),
-        (b'{"n":4}', b'{"n":0.00001}'),
-        (b'{"n":4}', b'{"n":0.10}'),
-        (b'"score":0.5', b'"score":1'),
-        (b'"tags":["a","b"]', b'"tags":["a","b"],"ttl":null'),
-        (b'12:00:00Z"', b'12:00:00+00:00"'),
-        (b'12:00:00Z"', b'12:00:00.000000Z"'),
-        (b'"thread_id":"00000000-', b'"thread_id":"0000000000000000-'),
-        (b'"metadata":{', b'"metadata":{"reasoning_mode":null,'),
-        (b'{"n":4}', b"[]"),
-        (b'{"n":4}', b'{"n":4},"unknown":1'),
-        (b'{"n":4}', b"{"),
-    ],
-    ids=str,
-)
+NOT_CANONICAL = [
+    (b'{"n":4}', b'{"n": 4}'),
+    (b'{"n":4}', b'{"n":4,"n":4}'),
+    (b'{"n":4}', b'{"n":4,"m":1}'),
+    (b'{"n":4}', b'{"n":"\\u0041"}'),
+    (b'{"n":4}', b'{"n":-0.0}'),
+    (b'{"n":4}', b'{"n":1E2}'),
+    (b'{"n":4}', b'{"n":0.00001}'),
+    (b'{"n":4}', b'{"n":0.10}'),
+    (b'"score":0.5', b'"score":1'),
+    (b'"tags":["a","b"]', b'"tags":["a","b"],"ttl":null'),
+    (b'12:00:00Z"', b'12:00:00+00:00"'),
+    (b'12:00:00Z"', b'12:00:00.000000Z"'),
+    (b'"thread_id":"00000000-', b'"thread_id":"0000000000000000-'),
+    (b'"metadata":{', b'"metadata":{"reasoning_mode":null,'),
+    (b'{"n":4}', b"[]"),
+    (b'{"n":4}', b'{"n":4},"unknown":1'),
+    (b'{"n":4}', b"{"),
+]
+
+
 @only_sqlite
-def test_content_that_is_not_canonical(kept: Kept, old: bytes, new: bytes) -> None:
+def test_content_that_is_not_canonical(kept: Kept) -> None:
     """What would be hashed otherwise, were it written by us; each reading of it is asked of the packet itself."""
-    content = kept.store.records("council", 3, 1)[0].content
-    wrong = content.replace(old, new)
-    assert wrong != content
-    with pytest.raises(EnvelopeError):
-        read_packet(wrong)
     row = kept.store.records("council", 3, 1)[0]
-    own = row_hash(row.previous_hash, 4, 1, content_hash(wrong))
-    change = "UPDATE packet_store SET content = ?, content_hash = ?, row_hash = ? WHERE position = 4"
-    kept.sql(change, wrong, content_hash(wrong), own)
-    assert kept.bad().position == 4
-    assert "canonical form" in kept.bad().what
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"null", b"[" * 5_000, b'{"payload":' * 2_000])
-@only_sqlite
-def test_content_that_is_no_packet(kept: Kept, content: bytes) -> None:
-    row = kept.store.records("council", 3, 1)[0]
-    own = row_hash(row.previous_hash, 4, 1, content_hash(content))
-    change = "UPDATE packet_store SET content = ?, content_hash = ?, row_hash = ? WHERE position = 4"
-    kept.sql(change, content, content_hash(content), own)
-    assert kept.bad().position == 4
-    assert "canonical form" in kept.bad().what
+    contents = [row.content.replace(old, new) for old, new in NOT_CANONICAL]
+    assert row.content not in contents
+    for wrong in [*contents, b"", b"\xff\xfe", b"null", b"[" * 5_000, b'{"payload":' * 2_000]:
+        with pytest.raises(EnvelopeError):
+            read_packet(wrong)
+        own = row_hash(row.previous_hash, 4, 1, content_hash(wrong))
+        change = "UPDATE packet_store SET content = ?, content_hash = ?, row_hash = ? WHERE position = 4"
+        kept.sql(change, wrong, content_hash(wrong), own)
+        error = kept.bad()
+        assert (error.position, "canonical form" in error.what) == (4, True), wrong
 
 
 @only_sqlite

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from council.protocol.cognition import CognitionPacket, build_packet
-from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
+from council.protocol.cognition.parts import DataField
 from council.protocol.errors import EnvelopeError
 from tests.protocol.cognition import tables
 from tests.protocol.cognition.tables import ID, NOW
@@ -44,12 +44,10 @@ def test_it_is_the_packet_of_the_fields_own_factory_for_a_decision() -> None:
 
 
 def test_it_holds_what_is_given() -> None:
-    turn = RelevantHistorySnippet(id="t", role="user", summary="before")
     field = DataField(key="place", value={"x": 1})
-    found = built(time_budget_ms=0, data_fields=[field], history=[turn], identity_hash="ab12")
+    found = built(time_budget_ms=0, data_fields=[field], identity_hash="ab12")
     assert (found.header.session_id, found.context.constraints.time_budget_ms) == ("s", 0)
     assert found.content.data_fields[1] == field
-    assert found.context.relevant_history_snippet == (turn,)
     assert found.governance.model_extra["identity_hash"] == "ab12"  # rules 7.1
 
 

@@ -146,7 +146,7 @@ def test_a_machine_that_is_no_node_is_told(nodes: Nodes, shell: Shell) -> None:
         timeout=HANG_S,
         check=False,
     )
-    assert (done.returncode, "is no node of the Ray at" in done.stderr) == (4, True), done.stderr
+    assert (done.returncode, "is not a node of the Ray at" in done.stderr) == (4, True), done.stderr
 
 
 def end_alone(nodes: Nodes, home: Path) -> None:

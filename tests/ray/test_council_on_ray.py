@@ -153,21 +153,15 @@ def other(state: Path) -> Iterator[Council]:
         yield council
 
 
-def test_three_processes_decide(council: Council) -> None:
-    decision = council.propose("Rotate the staging key; codemind: no", wait_for="all")
+def test_three_processes_decide_and_prime_rules_on_high_risk(council: Council) -> None:
+    decision = council.propose("Delete the staging bucket; codemind: no", risk="high")
     assert decision, decision
     assert str(decision.tally) == "2 yes, 1 no, 0 abstained"
     assert decision.dissent == "codemind (no, 0.90): refused"
-    assert not decision.degraded
-    assert len({pid_of(council, seat) for seat in SEATS} | {os.getpid()}) == 4
-
-
-def test_high_risk_is_ruled_on_by_prime(council: Council) -> None:
-    decision = council.propose("Delete the staging bucket; codemind: no", risk="high")
-    assert decision
     assert decision.ruling is not None
     assert decision.ruling.reason == "3 ballots seen"
-    assert not decision.early
+    assert (decision.early, decision.degraded) == (False, False)
+    assert len({pid_of(council, seat) for seat in SEATS} | {os.getpid()}) == 4
 
 
 def test_heartbeats_are_heard(council: Council) -> None:
@@ -311,13 +305,6 @@ def test_a_late_ballot_is_shown_and_changes_nothing(council: Council, tmp_path: 
     assert after.ballots == decision.ballots
 
 
-def test_a_mind_that_raises_is_reported(council: Council) -> None:
-    decision = council.propose("codemind: raise", wait_for="all")
-    assert decision
-    assert decision.degraded
-    assert dict(decision.missing)["codemind"] == "its mind raised RuntimeError: no idea"
-
-
 def test_two_councils_side_by_side(council: Council, other: Council) -> None:
     assert council.propose("same words; lite: no")
     decision = other.propose("same words; lite: no")
@@ -366,14 +353,14 @@ def test_back_pressure_is_a_clear_refusal_and_closing_leaves_nothing_running(
         council.propose("y")
 
 
-def test_another_process_connects_and_proposes(other: Council) -> None:
+def test_another_process_connects_proposes_and_leaves(other: Council) -> None:
     address = ray.get_runtime_context().gcs_address
     code = (
-        "import sys\n"
         "from council import Council\n"
-        f"with Council.connect({address!r}, {other.name!r}) as council:\n"
-        "    decision = council.propose('from next door')\n"
-        "    print(decision.outcome, len(list(council.events(follow=False))) > 3)\n"
+        "for _ in range(2):\n"
+        f"    with Council.connect({address!r}, {other.name!r}) as council:\n"
+        "        decision = council.propose('from next door')\n"
+        "        print(decision.outcome, len(list(council.events(follow=False))) > 3)\n"
     )
     environment = {**os.environ, "RAY_AUTH_MODE": "token"}
     done = subprocess.run(
@@ -384,14 +371,7 @@ def test_another_process_connects_and_proposes(other: Council) -> None:
         timeout=HANG_S,
         check=False,
     )
-    assert done.stdout.split() == ["approved", "True"], done.stderr[-2000:]
-
-
-def test_a_client_that_leaves_does_not_take_the_council_along(other: Council) -> None:
-    address = ray.get_runtime_context().gcs_address
-    for _ in range(2):
-        with Council.connect(address, other.name) as council:
-            assert council.propose("x")
+    assert done.stdout.split() == ["approved", "True"] * 2, done.stderr[-2000:]
 
 
 def test_the_ray_in_use_is_known_by_each_of_its_names_and_another_is_refused(other: Council) -> None:
@@ -438,26 +418,6 @@ def test_a_dead_coordinator_without_a_journal_is_told_at_once(other: Council, tm
     with pytest.raises(CouncilDied):
         other.propose("again")
     until(lambda: gone(other.name), "the seats of a dead coordinator are left running")
-
-
-def test_connecting_to_nothing_says_so(name: str) -> None:
-    with pytest.raises(Unreachable, match=f"no council named {name}"):
-        Council.connect(ray.get_runtime_context().gcs_address, name)
-
-
-def test_no_ray_to_connect_to_is_told() -> None:
-    code = (
-        "from council import Council\n"
-        "from council.protocol.errors import Unreachable\n"
-        "try:\n"
-        "    Council.connect('127.0.0.1:1', 'nobody')\n"
-        "except Unreachable as error:\n"
-        "    print('told:', error.message[:60])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False
-    )
-    assert done.stdout.startswith("told: no Ray answers at 127.0.0.1:1"), done.stdout + done.stderr[-2000:]
 
 
 def test_another_version_of_ray_is_refused() -> None:
@@ -616,6 +576,6 @@ def test_a_pool_is_joined_by_its_name_and_knows_its_size(name: str) -> None:
 
 
 def test_a_council_by_itself_is_no_pool(council: Council) -> None:
-    with pytest.raises(CallerError, match=r"shared\.0 is part of no pool: use Council\.connect"):
+    with pytest.raises(CallerError, match=r"shared\.0 is not part of a pool: use Council\.connect"):
         CouncilPool.connect(name="shared")
     assert council.propose("Rotate the staging key")

@@ -170,7 +170,7 @@ def test_an_error_that_comes_after_the_call_was_given_up_is_not_unpickled(
 
         def came() -> bool:
             gc.collect()
-            return any("nobody waited for" in each for each in logged) or trap.exists()
+            return any("no caller waited for" in each for each in logged) or trap.exists()
 
         until(came, "the error never came")
     finally:

@@ -16,7 +16,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -162,43 +161,6 @@ def test_a_port_in_use_is_told_and_the_council_decides_and_once_it_is_free_it_is
             council.close()
 
 
-def test_a_coordinator_that_is_frozen_is_asked_one_thing_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutation: asked anew at each look; all that was asked meanwhile waits for it when it thaws."""
-    asked: list[str] = []
-    # Of seven looks the first five find no answer; it is there at the sixth, and then its council has ended.
-    looks = iter([[]] * 5 + [["answer"], ["answer"]])
-    ended = iter([None, ray.exceptions.ActorDiedError()])
-
-    class Hello:
-        def remote(self) -> str:
-            asked.append("hello")
-            return f"question {len(asked)}"
-
-    def answer(question: str) -> None:
-        error = next(ended)
-        if error is not None:
-            raise error
-
-    def context() -> SimpleNamespace:
-        return SimpleNamespace(current_actor="panel")
-
-    made: Any = panel_actor.PanelActor
-    panel = object.__new__(made.__ray_metadata__.modified_class)
-    panel._server = SimpleNamespace(alive=lambda: True)
-    panel._coordinator = SimpleNamespace(hello=Hello())
-    killed: list[Any] = []
-    seen = SimpleNamespace(
-        wait=lambda questions, timeout: (next(looks), []),
-        get=answer,
-        kill=lambda actor, no_restart: killed.append(actor),
-        get_runtime_context=context,
-    )
-    monkeypatch.setattr(panel_actor, "ray", seen)
-    monkeypatch.setattr(panel_actor, "LOOK_S", 0.001)
-    panel._watch()
-    assert (asked, killed) == (["hello", "hello"], ["panel"])
-
-
 def test_who_brings_a_council_up_is_told_of_all_that_is_not_served() -> None:
     """Mutation: of the panel alone; a port of the metrics' that is in use stood in the log."""
     panels = iter([panel_actor.STARTING, "no panel: a"])
@@ -274,8 +236,14 @@ def test_a_grafana_that_answers_where_ray_looks_is_left_in_its_place(monkeypatch
         grafana.close()
 
 
-def test_a_host_that_has_no_address_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_passed_over_and_a_host_without_address_is_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Mutation: a resolver that takes seconds to say so is asked for each port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(panel_actor, "GIVEN_TO_NOBODY", [port] * panel_actor.PORTS_TRIED)
+        assert panel_actor.free_port("127.0.0.1") not in (0, port)
     asked: list[Any] = []
 
     def unknown(address: Any, **options: Any) -> None:
@@ -286,13 +254,6 @@ def test_a_host_that_has_no_address_is_asked_for_once(monkeypatch: pytest.Monkey
     with pytest.raises(socket.gaierror):
         panel_actor.free_port("nowhere.invalid")
     assert len(asked) == 1
-
-
-def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(panel_actor, "GIVEN_TO_NOBODY", [port] * panel_actor.PORTS_TRIED)
-        assert panel_actor.free_port("127.0.0.1") not in (0, port)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_a_client_follows_its_council_from_ray_to_ray(shell: Shell, monkeypatch:
         assert shell.run("up", "--name", "again", "--address", nodes.address).returncode == 0
         council, brief = patient(name="again"), hasty(nodes.address, "again")
         council_id = council.status()["council_id"]
-        ray.kill(handle_of(council).port._handle)  # type: ignore[attr-defined]
+        ray.kill(handle_of(council).port._place.handle)  # type: ignore[attr-defined]
         for _ in range(2):
             with pytest.raises(CouncilDied, match=r"is dead.*it is not found again: no council") as died:
                 brief.status()

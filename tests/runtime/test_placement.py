@@ -63,20 +63,11 @@ def test_what_no_node_has_is_told_beside_what_there_is() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("store", "stays"),
-    [
-        (None, True),
-        ("/var/council.db", True),
-        ("sqlite:////var/council.db", True),
-        ("memory", False),
-        ("postgresql://db/council", False),
-        ("postgres://db/council", False),
-        ("postgresql+psycopg://db/council", False),
-    ],
-)
-def test_a_journal_in_a_file_holds_its_coordinator(store: str | None, stays: bool) -> None:
-    assert pinned(CouncilConfig(store=store)) is stays
+def test_a_journal_in_a_file_holds_its_coordinator() -> None:
+    for store in (None, "/var/council.db", "sqlite:////var/council.db"):
+        assert pinned(CouncilConfig(store=store))
+    for store in ("memory", "postgresql://db/council", "postgres://db/council", "postgresql+psycopg://db/c"):
+        assert not pinned(CouncilConfig(store=store))
 
 
 def test_nodes_without_the_package_or_with_another_are_named() -> None:

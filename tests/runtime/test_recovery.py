@@ -418,7 +418,7 @@ async def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> Non
         await until(lambda: "bbbbbbbb" in living.driver.state.closed)
         await until(lambda: living.journal.trouble is not None)
         status = await living.coordinator.status()
-        assert "somebody else holds it" in status["journal_trouble"]
+        assert "another process holds it" in status["journal_trouble"]
         assert status["journal_lag"] == living.driver.position - living.coordinator._commit.kept_position > 0
         assert (status["decided"], status["untold"]) == ({"approved": 1}, 2)
         assert (status["open_count"], status["with_human"]) == (0, 1)
@@ -482,7 +482,7 @@ async def test_who_asked_before_nothing_could_be_kept_hears_why_too(address: str
         assert living.journal.trouble is None
         all_asked.set()
         status = await asked[0]
-        assert "somebody else holds it" in status["journal_trouble"]
+        assert "another process holds it" in status["journal_trouble"]
         assert (status["decided"], status["untold"]) == ({"approved": 1}, 1)
         with pytest.raises(StoreLocked):
             await asked[1]

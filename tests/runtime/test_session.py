@@ -692,7 +692,7 @@ async def test_a_stall_while_it_is_sent_again_forgets_nobody_who_waits_for_a_hum
     await until(lambda: any(each.answer.done() for each in wire.session._proposals.values()))
     wire.line.plan = [fault]
     with monkeypatch.context() as held:
-        held.setattr(type(coordinator._journal), "trouble", StoreLocked("held", where="x", timeout_s=1))
+        held.setattr(coordinator._journal, "trouble", StoreLocked("held", where="x", timeout_s=1))
         for each in coordinator._sessions.values():
             each.mailbox.release()
         await until(lambda: wire.session._stalled is not None)
@@ -720,7 +720,7 @@ def test_a_refusal_for_a_full_store_leaves_the_others_of_its_session_waiting(
         waiting = asyncio.ensure_future(wire.session.propose(wire.draft()))
         await until(lambda: coordinator._driver.state.open)
         with monkeypatch.context() as held:
-            held.setattr(type(coordinator._journal), "trouble", StoreFull("no room is left", where="x"))
+            held.setattr(coordinator._journal, "trouble", StoreFull("no room is left", where="x"))
             refused = asyncio.ensure_future(wire.session.propose(wire.draft()))
             for each in coordinator._sessions.values():
                 each.mailbox.release()  # so that no other call is parked while this one is refused

@@ -51,7 +51,7 @@ class OnStore(World):
             driver = self._driver(0.0, journal.decided)
             journal.recover(driver)
             compare.recovered(driver, self.shadow)
-            found = journal._snapshots.newest(journal._chain.row_hash)
+            found = journal._snapshots.newest(journal._row_hash)
             announced = base_of(found.base).announced if found is not None else 0
             assert (
                 driver.announcements.feed.position - len(driver.announcements.feed.newest(10**9)) == announced
@@ -121,7 +121,7 @@ def test_a_simulated_council_on_a_real_store(seed: int, tmp_path: Path) -> None:
         driver = council._driver(0.0, newest.decided)
         newest.recover(driver)
         compare.recovered(driver, council.shadow)
-        assert newest._chain.tree.size == len(rows)
+        assert newest.tree.size == len(rows)
 
 
 def test_these_councils_had_their_share_of_troubles(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_who_was_replaced_keeps_no_snapshot(council: OnStore) -> None:
     newer.recover(again)
     begun(council, newer, again)
     older._executor.submit(older._keep, driver.snapshot()).result()
-    found = newer._snapshots.newest(newer._chain.row_hash)
+    found = newer._snapshots.newest(newer._row_hash)
     assert found is None or found.head.position < driver.position
 
 

@@ -47,5 +47,5 @@ def test_a_record_that_is_refused_now_stops_a_replay(world: World) -> None:
 def test_a_record_in_another_place_is_no_record(world: World) -> None:
     row = world.disk.rows[1]
     assert unpacked(row.content, row.position).record.position == 2
-    with pytest.raises(StoreCorrupt, match="it says that it stands at 2"):
+    with pytest.raises(StoreCorrupt, match="it says that its position is 2"):
         unpacked(row.content, 3)

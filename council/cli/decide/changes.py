@@ -61,16 +61,17 @@ def find(what: str | None, folder: Path) -> ReviewedChange:
     """
     if what == "-":
         return from_text(sys.stdin.buffer.read(READ_BYTES_MAX + 1), "standard input")
+    git = _Git(folder)
     if what is None:
-        return _from_git(NEWEST, folder)
+        return _from_git(NEWEST, git)
     if not what or what.startswith("-"):
-        raise UsageFault(f"{what!r} is no range, commit or file")
+        raise UsageFault(f"{what!r} is not a range, a commit or a file")
     path = folder / what
     if path.exists() and not path.is_dir():
-        if os.sep not in what and _resolves(what, folder):
+        if os.sep not in what and git.commit(what) is not None:
             raise UsageFault(f"{what} is both a file and a commit: write ./{what} for the file")
         return from_file(path)
-    return _from_git(what, folder)
+    return _from_git(what, git)
 
 
 def sample() -> ReviewedChange:
@@ -109,7 +110,7 @@ def from_text(data: bytes, source: str) -> ReviewedChange:
 
 
 def _refuse_if_large(text: str, source: str, *, beside: int = 0) -> None:
-    """Raises UsageFault where there is no room for the text, and so many bytes beside it."""
+    """Raises UsageFault if there is no room for the text, and so many bytes beside it."""
     size = len(text.encode()) + beside
     if size > CHANGE_BYTES_MAX:
         raise UsageFault(
@@ -119,155 +120,157 @@ def _refuse_if_large(text: str, source: str, *, beside: int = 0) -> None:
 
 
 def _decoded(data: bytes) -> str:
-    # NUL is refused in proposals; git shows none but where attributes force a binary file to be text.
+    # NUL is refused in proposals. git shows one only if attributes force a binary file to be text.
     return data.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
 
 # git
 
 
-def _from_git(what: str, folder: Path) -> ReviewedChange:
-    inside = _git(["rev-parse", "--is-inside-work-tree"], folder)
-    if inside.returncode != 0:
-        why = _git_error(inside)
-        hint = "" if "not a git repository" not in why else "; give a patch file, or - for the standard input"
-        asked = "" if what == NEWEST else f"there is no file {what}, and "
-        raise UsageFault(f"{asked}git finds no repository in {folder}: {why}{hint}")
-    old, new, source = _ends(what, folder)
-    body = _diff(old, new, source, folder)
-    summary, message = _words(old, new, folder)
-    return ReviewedChange(summary, f"{message}\n{body}" if message else body, source)
+class _Git:
+    """Runs git's plumbing in a folder."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-def _ends(what: str, folder: Path) -> tuple[str, str, str]:
-    """The two trees to compare. ``A..B`` is what ``B`` brings on top of where it left ``A``, as for a merge."""
-    if ".." in what:
-        left, _, right = what.partition("..")
-        left, right = left or "HEAD", right.removeprefix(".") or "HEAD"
-        ours, theirs = _commit(left, what, folder), _commit(right, what, folder)
-        base = _git(["merge-base", ours, theirs], folder)
-        if base.returncode == 0 and (found := base.stdout.decode().split()):
-            ours = found[0]
-        return ours, theirs, what
-    commit = _commit(what, what, folder)
-    parent = _git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^1"], folder)
-    if parent.returncode == 0:
-        return parent.stdout.decode().strip(), commit, f"commit {commit[:10]}"
-    if _git(["rev-parse", "--is-shallow-repository"], folder).stdout.strip() == b"true":
-        raise UsageFault(
-            f"the parent of commit {commit[:10]} is not in this shallow clone, so its change is not known: "
-            "fetch one commit more (git fetch --deepen=1)"
-        )
-    empty = _checked(_git(["hash-object", "-t", "tree", "--stdin"], folder), "hash-object")
-    return empty.strip(), commit, f"commit {commit[:10]}"
+    def run(self, *arguments: str, blind: bool = False) -> subprocess.CompletedProcess[bytes]:
+        """Runs a git command. Raises UsageFault if git is missing, or takes too long.
 
+        ``blind``: without the work tree and the index, because their ``.gitattributes`` could hide a text by having
+        it shown as binary.
+        """
+        command = ["git", "--no-pager", "--no-replace-objects"]
+        env = {name: value for name, value in os.environ.items() if name not in _DROPPED} | _ENVIRONMENT
+        folder = self.folder
+        if blind:
+            git_dir = self.output("rev-parse", "--absolute-git-dir").strip()
+            command += ["--git-dir", git_dir, "-c", "core.bare=true", "-c", "core.attributesFile=/dev/null"]
+            env["GIT_INDEX_FILE"] = os.devnull + ".none"
+            folder = Path("/")
+        for setting in _OVERRIDES:
+            command += ["-c", setting]
+        try:
+            return subprocess.run(
+                [*command, *arguments],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=GIT_TIMEOUT_S,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise UsageFault(
+                "git is not installed: give a patch file, or - for the standard input"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise UsageFault(
+                f"git {arguments[0]} took longer than {GIT_TIMEOUT_S:g} s, and was ended"
+            ) from error
 
-def _commit(name: str, asked: str, folder: Path) -> str:
-    found = _git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"], folder)
-    if found.returncode != 0:
-        if asked == NEWEST:
-            raise UsageFault("this repository has no commit yet; review staged changes with: "
-                             "git diff --cached | council review -")  # fmt: skip
-        within = "" if name == asked else f" of {asked}"
-        raise UsageFault(f"{name}{within} is neither a file nor a commit of this repository")
-    return found.stdout.decode().strip()
+    def output(self, *arguments: str, blind: bool = False) -> str:
+        """The output of a git command. Raises UsageFault if it fails."""
+        done = self.run(*arguments, blind=blind)
+        if done.returncode != 0:
+            raise UsageFault(f"git {arguments[0]} failed: {_git_error(done)}")
+        return done.stdout.decode("utf-8", errors="replace")
 
-
-def _resolves(name: str, folder: Path) -> bool:
-    asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]
-    return _git(asked, folder).returncode == 0
-
-
-def _diff(old: str, new: str, source: str, folder: Path) -> str:
-    """The change with as much context as there is room for."""
-    command = ["diff-tree", "-p", "-M", "-r", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index"]
-    command += ["--src-prefix=a/", "--dst-prefix=b/", "--submodule=short"]
-    words = 2 * MESSAGE_CHARS_MAX
-    body = ""
-    for context in CONTEXTS:
-        done = _git([*command, *context, old, new], folder, blind=True)
-        body = _decoded(_checked_bytes(done, "diff-tree"))
-        if not body.strip():
-            raise UsageFault(f"{source} changes nothing: there is nothing to review")
-        if len(body.encode()) + words <= CHANGE_BYTES_MAX:
-            break
-    _refuse_if_large(body, source, beside=words)
-    return body
-
-
-def _words(old: str, new: str, folder: Path) -> tuple[str, str]:
-    """A summary from the commits' subjects, and their messages, indented so that none can pose as a diff."""
-    kind = _checked(_git(["cat-file", "-t", old], folder), "cat-file").strip()
-    chosen = [f"{old}..{new}"] if kind == "commit" else [new]
-    if kind != "commit" or _parents(new, folder)[:1] == [old]:
-        chosen = ["--no-walk", new]
-    listed = ["log", f"--max-count={SUBJECTS_MAX + 1}", "--no-color", "--format=%s%x00%b%x00", *chosen]
-    fields = _checked(_git(listed, folder), "log").split("\0")[:-1]
-    commits = [
-        (subject.strip(), body.strip()) for subject, body in zip(fields[::2], fields[1::2], strict=True)
-    ]
-    subjects = [line(subject, SUMMARY_CHARS_MAX) for subject, _ in commits if subject]
-    if not subjects:
-        return f"The change from {old[:10]} to {new[:10]}", ""
-    told = "\n\n".join(part for commit in commits for part in commit if part)
-    message = "\n".join(f"    {each}".rstrip() for each in told[:MESSAGE_CHARS_MAX].splitlines())
-    if len(subjects) == 1:
-        return subjects[0], f"{message}\n"
-    many = f"{SUBJECTS_MAX}+" if len(subjects) > SUBJECTS_MAX else str(len(subjects))
-    return line(f"{many} commits: {'; '.join(subjects)}", SUMMARY_CHARS_MAX), f"{message}\n"
-
-
-def _parents(commit: str, folder: Path) -> list[str]:
-    listed = _git(["rev-list", "--parents", "--max-count=1", commit], folder)
-    return _checked(listed, "rev-list").split()[1:]
-
-
-def _git(
-    arguments: Sequence[str], folder: Path, *, blind: bool = False
-) -> subprocess.CompletedProcess[bytes]:
-    """One git command. ``blind``: out of reach of the work tree and the index, whose ``.gitattributes`` could
-    have a text shown as binary, and so hide it.
-    """
-    command = ["git", "--no-pager", "--no-replace-objects"]
-    away: dict[str, str] = {}
-    if blind:
-        git_dir = _checked(_git(["rev-parse", "--absolute-git-dir"], folder), "rev-parse").strip()
-        command += ["--git-dir", git_dir, "-c", "core.bare=true", "-c", "core.attributesFile=/dev/null"]
-        away = {"GIT_INDEX_FILE": os.devnull + ".none"}
-        folder = Path("/")
-    for setting in _OVERRIDES:
-        command += ["-c", setting]
-    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
-    env = {**kept, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "none"}
-    env |= {"GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C", **away}
-    try:
-        return subprocess.run(
-            [*command, *arguments],
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise UsageFault("git is not installed: give a patch file, or - for the standard input") from error
-    except subprocess.TimeoutExpired as error:
-        raise UsageFault(f"git {arguments[0]} took longer than {GIT_TIMEOUT_S:g} s, and was ended") from error
+    def commit(self, name: str) -> str | None:
+        """The hash of the commit that ``name`` names; None if there is none."""
+        done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        return done.stdout.decode().strip() if done.returncode == 0 else None
 
 
 _DROPPED = frozenset({"GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_DIFF_OPTS", "GIT_TRACE", "GIT_SSH_COMMAND"})
-
-
-def _checked_bytes(done: subprocess.CompletedProcess[bytes], what: str) -> bytes:
-    if done.returncode != 0:
-        raise UsageFault(f"git {what} failed: {_git_error(done)}")
-    return done.stdout
-
-
-def _checked(done: subprocess.CompletedProcess[bytes], what: str) -> str:
-    return _checked_bytes(done, what).decode("utf-8", errors="replace")
+_ENVIRONMENT = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "LC_ALL": "C",
+}
 
 
 def _git_error(done: subprocess.CompletedProcess[bytes]) -> str:
     return line(done.stderr.decode("utf-8", errors="replace"), 400) or f"exit code {done.returncode}"
+
+
+def _from_git(what: str, git: _Git) -> ReviewedChange:
+    inside = git.run("rev-parse", "--is-inside-work-tree")
+    if inside.returncode != 0:
+        why = _git_error(inside)
+        hint = "" if "not a git repository" not in why else "; give a patch file, or - for the standard input"
+        no_file = "" if what == NEWEST else f"there is no file {what}, and "
+        raise UsageFault(f"{no_file}git finds no repository in {git.folder}: {why}{hint}")
+    if ".." in what:
+        left, _, right = what.partition("..")
+        old, new = _commit(left or NEWEST, what, git), _commit(right.removeprefix(".") or NEWEST, what, git)
+        # What the right side adds to where it left the left side, as a merge would bring it.
+        base = git.run("merge-base", old, new).stdout.decode().split()
+        old = base[0] if base else old
+        source, logged = what, [f"{old}..{new}"]
+    else:
+        new = _commit(what, what, git)
+        old = _parent(new, git)
+        source, logged = f"commit {new[:10]}", ["--no-walk", new]
+    body = _diff(old, new, source, git)
+    summary, message = _messages(logged, git)
+    summary = summary or f"The change from {old[:10]} to {new[:10]}"
+    return ReviewedChange(summary, f"{message}\n{body}" if message else body, source)
+
+
+def _commit(name: str, asked: str, git: _Git) -> str:
+    found = git.commit(name)
+    if found is not None:
+        return found
+    if asked == NEWEST:
+        raise UsageFault(
+            "this repository has no commit yet; review staged changes with: git diff --cached | council review -"
+        )
+    within = "" if name == asked else f" of {asked}"
+    raise UsageFault(f"{name}{within} is neither a file nor a commit of this repository")
+
+
+def _parent(commit: str, git: _Git) -> str:
+    """A commit's first parent, or the empty tree."""
+    if (parent := git.commit(f"{commit}^1")) is not None:
+        return parent
+    if git.output("rev-parse", "--is-shallow-repository").strip() == "true":
+        raise UsageFault(
+            f"the parent of commit {commit[:10]} is not in this shallow clone, so its change is unknown: "
+            "fetch one commit more (git fetch --deepen=1)"
+        )
+    return git.output("hash-object", "-t", "tree", "--stdin").strip()
+
+
+def _diff(old: str, new: str, source: str, git: _Git) -> str:
+    """The change with as much context as there is room for."""
+    command = ["diff-tree", "-p", "-M", "-r", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index"]
+    command += ["--src-prefix=a/", "--dst-prefix=b/", "--submodule=short"]
+    beside = 2 * MESSAGE_CHARS_MAX
+    body = ""
+    for context in CONTEXTS:
+        body = git.output(*command, *context, old, new, blind=True).replace("\0", "\ufffd")
+        if not body.strip():
+            raise UsageFault(f"{source} changes nothing: there is nothing to review")
+        if len(body.encode()) + beside <= CHANGE_BYTES_MAX:
+            break
+    _refuse_if_large(body, source, beside=beside)
+    return body
+
+
+def _messages(logged: Sequence[str], git: _Git) -> tuple[str, str]:
+    """A summary from the commits' subjects, and their messages, indented so that none can pose as a diff."""
+    listed = git.output(
+        "log", f"--max-count={SUBJECTS_MAX + 1}", "--no-color", "--format=%s%x00%b%x00", *logged
+    )
+    fields = [field.strip() for field in listed.split("\0")[:-1]]
+    subjects = [line(subject, SUMMARY_CHARS_MAX) for subject in fields[::2] if subject]
+    if not subjects:
+        return "", ""
+    text = "\n\n".join(field for field in fields if field)
+    message = "\n".join(f"    {each}".rstrip() for each in text[:MESSAGE_CHARS_MAX].splitlines()) + "\n"
+    if len(subjects) == 1:
+        return subjects[0], message
+    many = f"{SUBJECTS_MAX}+" if len(subjects) > SUBJECTS_MAX else str(len(subjects))
+    return line(f"{many} commits: {'; '.join(subjects)}", SUMMARY_CHARS_MAX), message

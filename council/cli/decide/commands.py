@@ -10,7 +10,9 @@ import typer
 
 from council.cli.decide import submit
 from council.cli.options import (
+    Action,
     Address,
+    Body,
     Config,
     History,
     Inline,
@@ -25,19 +27,14 @@ from council.cli.options import (
 )
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report, UsageFault
+from council.kinds.text import line
 
 
 def propose(
     summary: Annotated[str, typer.Argument(help="What is to be decided, in a sentence.")],
-    body: Annotated[
-        str,
-        typer.Option("--body", metavar="TEXT|@FILE|-", help="More on it: text, @file, or - for the input."),
-    ] = "",
+    body: Body = "",
     risk: RiskOption = Risk.low,
-    action: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
-    ] = None,
+    action: Action = None,
     wait_for: Annotated[
         WaitForOption | None,
         typer.Option(
@@ -91,12 +88,12 @@ def review(
 ) -> int:
     """Have a change reviewed; the exit code gates a CI job.
 
-    A..B is what B brings on top of where it left A, as a merge would bring it. Nothing of the change, nor of
-    the repository it is in, is executed, and no configuration is taken from there unless --config names it. An
-    empty change is an error (2): a gate should not pass on nothing.
+    A..B is what B adds since it left A, as a merge would bring it. Nothing of the change or its repository is
+    executed, and no configuration is read from there unless --config names it. An empty change is an error (2):
+    a gate should not pass on nothing.
 
-    Uses the council that was named, or is up here. Where there is none, one in this process decides, by the
-    same rules, so that a CI job needs nothing but this command; --launch starts one on Ray instead.
+    Uses the council that is named, or up here. If there is none, one in this process decides by the same rules,
+    so that a CI job needs only this command; --launch starts one on Ray instead.
 
     Staged changes: git diff --cached | council review -
     """
@@ -113,19 +110,50 @@ def review(
 def demo(inline: Inline = False, config: Config = None, json: Json = False) -> int:
     """See a council on Ray review a real change.
 
-    The newest change of this repository, or a bundled patch where there is no history. Exits 0
-    whatever the decision: it shows, it does not gate.
+    The newest change of this repository, or a bundled patch if there is none. Exits 0 whatever the
+    decision.
     """
-    from council.cli.decide import demo as play
+    from rich.console import Group
 
+    from council.cli import overview, render
+    from council.cli.decide import changes
+    from council.cli.decide.deliberate import deliberate
+    from council.core.state import plain
+
+    report = Report(as_json=json)
+    try:
+        change = changes.find(None, Path.cwd())
+    except UsageFault as fault:
+        why = str(fault).partition(";")[0]  # the rest is advice for a review
+        report.note(f"{why}; the bundled sample is reviewed instead")
+        change = changes.sample()
     where = Where(config, inline=inline, launch=not inline, trusts_folder=False)
-    return play.run(where, Report(as_json=json))
+    with opened(where, report) as (council, how):
+        status = council.status()
+        if not json:
+            report.print(Group(overview.heading(status), "", overview.seats(status), ""))
+            report.print(render.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
+        decision = deliberate(
+            council,
+            council.draft(change.summary, change.body, wait_for="all"),
+            report,
+            seats=[seat["name"] for seat in status["seats"]],
+            ends_with_us=True,
+            keep_lines=True,
+        )
+    if json:
+        return report.result({"council": how, "source": change.source, **plain(decision)}, None)
+    report.print("")
+    report.print(render.decision(decision))
+    if not decision:
+        report.note("a demonstration exits 0 whatever the decision; council review gates")
+    return DONE
 
 
 def escalations(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
     """List what waits for a human.
 
-    Each with its options, what is not known, and the next step.
+    Each with its options, what is unknown, and the next step.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
@@ -159,8 +187,8 @@ def answer(
     The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
     up (the setting humans; by default whoever did). Exits 0 once the answer is taken, whatever it says.
 
-    An answer is signed, so the Ray that it goes to is not taken from a file in the working folder, which may be
-    anybody's repository: council up remembers it, or --address, --config or COUNCIL_RAY_ADDRESS names it.
+    An answer is signed, so it is not sent to a Ray that only a file in the working folder names, which may be
+    anybody's repository. council up remembers the Ray, or --address, --config or COUNCIL_RAY_ADDRESS names it.
     """
     if approve is None:
         raise UsageFault("give --approve or --reject")

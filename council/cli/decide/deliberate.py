@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from council.core.state import Decision
     from council.protocol.envelope import Envelope
 
-# After Ctrl-C the proposal is taken back; a council that does not answer that soon will not be waited for.
+# How long a council may take to answer when a proposal is taken back after Ctrl-C.
 TAKE_BACK_TIMEOUT_S = 5.0
-# Once the decision is there, the ballots that led to it are in the feed too.
+# After the decision, for the ballots that are still in the feed.
 LAST_LOOK_S = 2.0
 REFRESHES_PER_S = 8
 
 
 class Ballots:
-    """What is known of one proposal while it is open: a live table on a terminal, lines elsewhere."""
+    """Shows the ballots on one proposal while it is open: as a live table on a terminal, as lines elsewhere."""
 
     def __init__(self, report: Report, seats: Sequence[str], *, keep: bool = False) -> None:
         self._report = report
-        self._said: dict[str, tuple[str, str, str]] = dict.fromkeys(seats, ("…", "bright_black", ""))
+        self._rows: dict[str, tuple[str, str, str]] = dict.fromkeys(seats, ("…", "bright_black", ""))
         self._stage = "the seats deliberate"
         self._quiet = report.as_json
         self._keep = keep
@@ -60,7 +60,7 @@ class Ballots:
             self._live = None
 
     def add(self, event: Event) -> None:
-        """Takes note of an event of this proposal."""
+        """Shows an event of this proposal."""
         data = event.data
         match event.kind:
             case "ballot":
@@ -85,7 +85,7 @@ class Ballots:
         self._show(ballot["seat"], ballot["vote"], VOTE_STYLES[ballot["vote"]], said)
 
     def _show(self, seat: str, vote: str, style: str, said: str) -> None:
-        self._said[seat] = (vote, style, said)
+        self._rows[seat] = (vote, style, said)
         self._line(seat, said, style, vote)
 
     def _line(self, seat: str, said: str, style: str, vote: str = "") -> None:
@@ -105,7 +105,7 @@ class Ballots:
         for width in (1, 10, 7):
             table.add_column(width=width, no_wrap=True)
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        for seat, (vote, style, said) in self._said.items():
+        for seat, (vote, style, said) in self._rows.items():
             waiting = vote == "…"
             mark = Spinner("dots", style="cyan") if waiting else Text("•", style)
             table.add_row(mark, Text(clean(seat)), Text("" if waiting else vote, style), Text(said))
@@ -123,7 +123,7 @@ def deliberate(
     ends_with_us: bool = False,
     keep_lines: bool = False,
 ) -> Decision:
-    """The decision on ``envelope``, its ballots shown as they land.
+    """The decision on ``envelope``. Its ballots are shown as they land.
 
     On Ctrl-C or SIGTERM the proposal is taken back, unless it is with a human, and Interrupted says so.
     ``ends_with_us``: the council was started for this command. Raises what ``Council.propose`` raises.
@@ -176,9 +176,9 @@ async def _follow(council: Council, position: int, proposal_id: str, ballots: Ba
                     if event.kind == "decision":
                         return
         except PositionLost as lost:
-            position = lost.oldest - 1  # a busy council: what is no longer kept stands in the decision
+            position = lost.oldest - 1  # the decision has the ballots that are no longer kept
         except CouncilError:
-            return  # whoever waits for the decision is told
+            return  # the caller, which waits for the decision, gets the error
 
 
 async def _take_back(council: Council, proposal_id: str, ends_with_us: bool) -> str:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from council.core.state import Decision
 
 BODY_BYTES_MAX = 4 * 2**20  # read before it is called too large; the council itself takes 768 KiB
+NOBODY_ANSWERS = (
+    "--wait-for-human: nobody can answer in a council of this command's own, which ends with it: bring one up with "
+    "council up and let that decide, or leave the option out (the command then exits 3 if a human is needed)"
+)
 
 
 def action(given: tuple[str, str] | None) -> dict[str, Any] | None:
@@ -37,11 +41,11 @@ def body(given: str) -> str:
     """The text that ``--body`` gives: itself, a file's (``@file``), or the input's (``-``). Raises UsageFault."""
     if given != "-" and not given.startswith("@"):
         return given
-    return _text(None if given == "-" else given[1:], f"--body {given}")
+    return text(None if given == "-" else given[1:], f"--body {given}")
 
 
-def _text(path: str | None, what: str) -> str:
-    """What a file holds, or the input. Raises UsageFault."""
+def text(path: str | None, what: str) -> str:
+    """The text of a file, or of the standard input; ``what`` names it in errors. Raises UsageFault."""
     try:
         if path is None:
             data = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
@@ -61,23 +65,22 @@ def history(path: str | None) -> list[dict[str, Any]]:
     """The turns in the file of ``--history``: one JSON list, or an object on each line. Raises UsageFault."""
     if path is None:
         return []
-    what, at = f"--history {path}", ""
-    text = _text(path, what)
+    what = at = f"--history {path}"
+    content = text(path, what)
     try:
-        if text.lstrip().startswith("["):
-            return turns_of(json.loads(text))
+        if content.lstrip().startswith("["):
+            return turns_of(json.loads(content))
         turns = []
-        for number, line in enumerate(text.split("\n"), 1):
-            at = f", line {number}"
+        for number, line in enumerate(content.split("\n"), 1):
+            at = f"{what}, line {number}"
             if line.strip():
                 turns.append(json.loads(line))
-        at = ""
         return turns_of(turns)
     except CallerError as error:
         raise UsageFault(f"{what}: {error.message}") from error
     except (ValueError, RecursionError) as error:
         wanted = 'one list, or an object such as {"role": "user", "text": "…"} on each line'
-        raise UsageFault(f"{what}{at}: is not JSON: {error}; expected {wanted}") from error
+        raise UsageFault(f"{at}: is not JSON: {error}; expected {wanted}") from error
 
 
 def decide(
@@ -85,19 +88,19 @@ def decide(
     report: Report,
     sole: Sole,
     summary: str,
-    text: str,
+    body: str,
     details: dict[str, Any],
     wait_for_human: bool,
 ) -> int:
-    """Submits a proposal to the council that ``where`` names, shows what comes of it; the exit code."""
+    """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code."""
     from council.cli.decide.deliberate import deliberate
 
     if wait_for_human and (where.inline or where.launch):
-        raise _nobody_answers()
+        raise UsageFault(NOBODY_ANSWERS)
     with opened(where, report, sole=sole) as (council, how):
         if wait_for_human and how != "connected":
-            raise _nobody_answers()
-        envelope = council.draft(summary, text, **details)
+            raise UsageFault(NOBODY_ANSWERS)
+        envelope = council.draft(summary, body, **details)
         seats = [seat["name"] for seat in council.status()["seats"]]
         decision = deliberate(
             council,
@@ -109,21 +112,13 @@ def decide(
         )
         if how != "connected" and not decision.final:
             report.note("the council of this command ends now, and the escalation with it")
-    return show(decision, report, how)
+    return show(decision, report, how, decision_code(decision))
 
 
-def _nobody_answers() -> UsageFault:
-    return UsageFault(
-        "--wait-for-human: nobody can answer in a council of this command's own, which ends with it: bring one up "
-        "with council up and let that decide, or leave the option out (it then exits 3 where a human is needed)"
-    )
-
-
-def show(decision: Decision, report: Report, how: str, code: int | None = None) -> int:
-    """Shows a decision; returns the exit code that it makes, or the one given."""
+def show(decision: Decision, report: Report, how: str, code: int) -> int:
+    """Shows a decision; returns ``code``."""
     from council.cli import render
     from council.core.state import plain
 
-    code = decision_code(decision) if code is None else code
     drawn = render.decision(decision, ended=how != "connected")
     return report.result({"council": how, **plain(decision)}, drawn, code)

@@ -7,12 +7,12 @@ observed) counts with its limit. Shortening of it by Lite and Prime does not cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from council.agents.llm.calls import ATTEMPTS_MAX
+from council.agents.llm.calls import ATTEMPTS_MAX as ATTEMPTS_MAX
 from council.agents.llm.compress import Compressor
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.stages import stages_for
@@ -22,7 +22,8 @@ from council.agents.prompting.builder import ANSWER_TOKENS_MAX, PROBLEM_TOKENS_M
 from council.agents.prompting.prompt import Halt, Prompt
 from council.agents.prompting.shorten import Step
 from council.agents.prompting.tokens import counter_for
-from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
+from council.agents.seat.plan_stream import HALTS_MAX as HALTS_MAX
+from council.agents.seat.plan_stream import OBSERVATIONS_MAX
 from council.config.build_minds import endpoint_of, prompter_of, steps_of
 from council.config.charter_files import charter_files_of
 from council.config.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig, SeatConfig
@@ -32,10 +33,19 @@ from council.protocol.identity.charter import history_limit
 from council.protocol.values import plain
 from council.runtime.build import rules_of
 
+_STATIC_MINDS = tuple(seat.mind for seat in DEFAULT_SEATS)
+
+
+class Sum(NamedTuple):
+    """What calls take together; ``microusd`` is None if a price is unknown."""
+
+    tokens: int
+    microusd: int | None
+
 
 @dataclass(frozen=True, slots=True)
 class WorstCall:
-    """A call of a model at its worst, so many ``times``; ``certain`` where it is made however the seats answer."""
+    """A call of a model at its highest cost, made ``times`` times; ``certain`` if it is made in any case."""
 
     task: str
     prompt_tokens: int
@@ -48,7 +58,7 @@ class WorstCall:
 
 @dataclass(frozen=True, slots=True)
 class SeatCost:
-    """What a seat may take. Without calls it has no model, or ``problem`` says why it can have none."""
+    """The calls of a seat. It has none without a model, or with a ``problem``, which says why it can't vote."""
 
     seat: str
     mind: str
@@ -59,18 +69,19 @@ class SeatCost:
     calls: tuple[WorstCall, ...] = ()
     problem: str | None = None
 
-    def tokens(self, *, certain: bool) -> int:
-        return sum(call.tokens * call.times for call in self.calls if call.certain or not certain)
 
-    def microusd(self, *, certain: bool) -> int | None:
-        calls = [(call.microusd, call.times) for call in self.calls if call.certain or not certain]
-        costs = [cost * times for cost, times in calls if cost is not None]
-        return sum(costs) if len(costs) == len(calls) else None
+def total(seats: Iterable[SeatCost], *, certain: bool) -> Sum:
+    """The sum of the seats' calls, or only of those that are certain."""
+    calls = [call for seat in seats for call in seat.calls if call.certain or not certain]
+    costs = [call.microusd * call.times for call in calls if call.microusd is not None]
+    return Sum(
+        sum(call.tokens * call.times for call in calls), sum(costs) if len(costs) == len(calls) else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """A cap, and what of it may be taken: one answer of each seat (``first``), and all at worst."""
+    """A cap, and what may be taken of it: by one answer of each seat (``first``), and at worst."""
 
     key: str
     unit: str
@@ -85,69 +96,61 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a proposal may cost, seat by seat, beside the caps."""
+    """The highest cost of a proposal, by seat, beside the caps."""
 
     seats: tuple[SeatCost, ...]
     caps: tuple[Cap, ...]
-    quorum: int
-    attempts_max: int
-    halts_max: int
-
-    @property
-    def works(self) -> bool:
-        """Whether a quorum of seats has room for it, and no cap denies one answer of each (rules 1.4, 2.6)."""
-        there = [seat for seat in self.seats if seat.problem is None]
-        return len(there) >= min(self.quorum, len(self.seats)) and all(
-            cap.holds != "denied" for cap in self.caps
-        )
-
-    def total(self, *, certain: bool) -> tuple[int, int | None]:
-        costs = [seat.microusd(certain=certain) for seat in self.seats]
-        money = None if None in costs else sum(cost for cost in costs if cost is not None)
-        return sum(seat.tokens(certain=certain) for seat in self.seats), money
+    works: bool
 
     def plain(self) -> dict[str, Any]:
-        sums = {"first": self.total(certain=True), "worst": self.total(certain=False)}
         return {
             "seats": [asdict(seat) for seat in self.seats],
-            **{key: {"tokens": tokens, "microusd": money} for key, (tokens, money) in sums.items()},
+            "first": total(self.seats, certain=True)._asdict(),
+            "worst": total(self.seats, certain=False)._asdict(),
             "caps": [{**asdict(cap), "holds": cap.holds} for cap in self.caps],
-            "attempts_max": self.attempts_max,
-            "halts_max": self.halts_max,
+            "attempts_max": ATTEMPTS_MAX,
+            "halts_max": HALTS_MAX,
             "works": self.works,
         }
 
 
 async def estimated(config: CouncilConfig, proposal: Envelope) -> Estimate:
-    """What the seats of this configuration may use up on a proposal. Raises MindError and ConfigError."""
+    """What the seats of this configuration may use for a proposal. Raises MindError and ConfigError."""
     content = proposal.content
     assert isinstance(content, Proposal)
-    action = None if content.action is None else plain(content.action.model_dump())
-    about = (content.summary, content.body, action, 1.0, proposal.risk_level)
-    turns = tuple(Turn(turn.role, turn.text) for turn in content.history)
-    case = Case(proposal.msg_id, proposal.sender, *about, history=turns)
-    seats = [await _seat(seat, config, case) for seat in config.seats]
+    case = Case(
+        proposal.msg_id,
+        proposal.sender,
+        content.summary,
+        content.body,
+        None if content.action is None else plain(content.action.model_dump()),
+        1.0,
+        proposal.risk_level,
+        history=tuple(Turn(turn.role, turn.text) for turn in content.history),
+    )
+    seats = tuple([await _seat(seat, config, case) for seat in config.seats])
     caps = tuple(_caps(config, seats))
-    return Estimate(tuple(seats), caps, config.quorum, ATTEMPTS_MAX, HALTS_MAX)
+    # rules 1.4, 2.6: a quorum has room for the proposal, and no cap denies one answer of each seat.
+    able = [seat for seat in seats if seat.problem is None]
+    works = len(able) >= min(config.quorum, len(seats)) and all(cap.holds != "denied" for cap in caps)
+    return Estimate(seats, caps, works)
 
 
 async def _seat(seat: SeatConfig, config: CouncilConfig, case: Case) -> SeatCost:
     if seat.mind != MODEL_MIND:
-        ships = seat.mind in [each.mind for each in DEFAULT_SEATS]
-        return SeatCost(seat.name, "static" if ships else "own")
+        return SeatCost(seat.name, "static" if seat.mind in _STATIC_MINDS else "own")
     prompter = prompter_of(seat, steps_of(config), charter_files_of(config).of(seat.name))
     assert seat.model is not None
     counter = counter_for(seat.model, seat.tokenizer).tokenizer
     found = SeatCost(seat.name, "model", seat.model, seat.base_url, counter, seat.mtu)
     try:
-        calls = await _Calls(seat, config, case, prompter).all()
+        return replace(found, calls=tuple(await _Calls(seat, config, case, prompter).all()))
     except TokenBudgetError as error:
         return replace(found, problem=error.message)
-    return replace(found, calls=tuple(calls))
 
 
 class _Calls:
-    """A seat's calls, as they are found."""
+    """Collects a seat's calls."""
 
     def __init__(self, seat: SeatConfig, config: CouncilConfig, case: Case, prompter: PromptBuilder) -> None:
         prompter.common.new_nonce = _longest_nonces()
@@ -157,7 +160,7 @@ class _Calls:
         self._asked: list[tuple[str, Endpoint, int, int]] = []
 
     def _only_asked(self, step: Step) -> Step:
-        """A step of the ladder that says what its model would be asked, and asks nothing: so the next is due, too."""
+        """A step that notes what its model would be asked, and fails, so that the next step is due too."""
         assert isinstance(step.ask, Compressor)
         endpoint = step.ask.endpoint
 
@@ -169,7 +172,7 @@ class _Calls:
         return replace(step, ask=ask)
 
     async def all(self) -> list[WorstCall]:
-        """A vote's calls, what observing takes, and a ruling for Prime. Raises TokenBudgetError: no room to vote."""
+        """The calls for a vote, for observing, and for Prime's ruling. Raises TokenBudgetError: no room to vote."""
         observer, name = rules_of(self._config).observer, self._seat.name
         if _plans(self._seat, self._case):
             await self._vote(certain=True)
@@ -215,7 +218,7 @@ class _Calls:
         certain: bool = False,
         times: int = 1,
     ) -> None:
-        """A call, and the same once more where its answer can't be taken; one that ``fills`` takes all the room."""
+        """A call, and its repetition if the answer is invalid. If it ``fills``, its prompt takes all the room."""
         self._shortened(certain=certain, times=times)
         tokens = prompt.tokens + more
         # A history that has to be shortened takes some tokens more where the nonce takes less.
@@ -231,7 +234,7 @@ class _Calls:
             self._shortened(times=times)
 
     def _shortened(self, *, certain: bool = False, times: int = 1) -> None:
-        """The calls for what no sentence of can be left out; Prime's where Lite's was in vain (rules 2.4)."""
+        """The calls that shorten a text for this prompt: Lite's, and Prime's if Lite's fails (rules 2.4)."""
         for how, endpoint, read, written in self._asked:
             first = how == self._prompter.common.steps[0].how
             cost = _money(endpoint, read, written)
@@ -252,12 +255,12 @@ def _money(endpoint: Endpoint, read: int, written: int) -> int | None:
 
 
 def _speaks(seat: SeatConfig, case: Case) -> bool:
-    """Whether there may be something to observe of the seat: of a mind of a user's own nobody knows."""
-    return _plans(seat, case) or seat.mind not in (MODEL_MIND, *(each.mind for each in DEFAULT_SEATS))
+    """Whether the seat may have a plan to observe; a mind of the user's own may."""
+    return _plans(seat, case) or seat.mind not in (MODEL_MIND, *_STATIC_MINDS)
 
 
 def _plans(seat: SeatConfig, case: Case) -> bool:
-    """Whether the seat's model makes a plan, which it says aloud."""
+    """Whether the seat's model makes a plan."""
     return seat.mind == MODEL_MIND and "plan" in stages_for(case, seat.stages)
 
 
@@ -273,18 +276,15 @@ def _longest_nonces() -> Callable[[], str]:
     return new
 
 
-def _caps(config: CouncilConfig, seats: Sequence[SeatCost]) -> list[Cap]:
-    """The caps that are set, beside what may be taken of them."""
+def _caps(config: CouncilConfig, seats: Sequence[SeatCost]) -> Iterator[Cap]:
+    """The caps that are set, and what may be taken of them."""
     budget = rules_of(config).budget
     own = dict(budget.seats)
-    asked = [("proposal", budget.proposal, list(seats)), ("council", budget.council, list(seats))]
-    asked += [(f"seat {seat.seat}", own.get(seat.seat, budget.seat), [seat]) for seat in seats if seat.calls]
-    found = []
-    for whose, caps, of in asked:
-        for unit in ("tokens", "microusd"):
-            if (limit := getattr(caps, unit)) is not None:
-                takes = [
-                    sum(getattr(each, unit)(certain=certain) or 0 for each in of) for certain in (True, False)
-                ]
-                found.append(Cap(whose, unit, limit, *takes))
-    return found
+    capped = [("proposal", budget.proposal, seats), ("council", budget.council, seats)]
+    capped += [(f"seat {seat.seat}", own.get(seat.seat, budget.seat), [seat]) for seat in seats if seat.calls]
+    for key, caps, takers in capped:
+        first, worst = total(takers, certain=True), total(takers, certain=False)
+        if caps.tokens is not None:
+            yield Cap(key, "tokens", caps.tokens, first.tokens, worst.tokens)
+        if caps.microusd is not None:  # so all prices are known
+            yield Cap(key, "microusd", caps.microusd, first.microusd or 0, worst.microusd or 0)

@@ -37,7 +37,7 @@ def dashboard(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Say where the council is to be seen.
+    """Print where the council can be seen.
 
     The panel shows seats and their heartbeats, what is open, decisions and spending; with its token also what the
     proposals say. Ray's dashboard shows the actors, each heartbeat as a task, and the council's log under Logs.
@@ -55,11 +55,11 @@ def dashboard(
         ("panel", panel or seen["notice"] or f"none; {NO_PANEL}"),
         ("Ray's dashboard", seen["dashboard"] or OFF),
         ("its Metrics tab", _metrics_tab(seen)),
+        ("its token", seen["ray_token"]),
     ]
-    if seen["ray_token"]:
-        lines.append(("its token", seen["ray_token"]))
-    for label, said in lines:
-        report.print(f"{label + ':':18}{said}", soft_wrap=True)
+    for label, text in lines:
+        if text:
+            report.print(f"{label + ':':18}{text}", soft_wrap=True)
     return DONE
 
 
@@ -80,49 +80,49 @@ def show(name: Name = None, address: Address = None, config: Config = None, json
 
 @app.command(epilog=EXIT_CODES)
 def install(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """Put the council's dashboard where Ray has Grafana look for dashboards.
+    """Install the council's dashboard where Ray has Grafana look for dashboards.
 
-    That is a folder of Ray's session on its head node, from which a Grafana that was started with Ray's own settings
-    takes it within seconds. A file of another's is left as it is.
+    That is a folder of Ray's session on its head node. A Grafana that was started with Ray's own settings reads it
+    within seconds. A foreign file is left as it is.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         from council.cluster import panel_actor
 
         done = panel_actor.install_dashboard()
-        grafana = panel_actor.grafana()
-        panel = panel_actor.about_panel(council.config, council.config.call_timeout_s) or {"url": None}
-    if _same(grafana["host"], panel["url"]):
-        grafana = {"host": None}
-    if grafana["host"] is not None:
-        next_step = f"see it at {grafana['host']}/d/{UID}"
-    else:
+        host = panel_actor.grafana()["host"]
+        panel = panel_actor.about_panel(council.config, council.config.call_timeout_s)
+    if panel is not None and _same(host, panel["url"]):
+        host = None
+    next_step = f"see it at {host}/d/{UID}"
+    if host is None:
         next_step = (
-            f"no Grafana answers this Ray yet: start one with --config {done['settings']}, or, where it is "
-            "elsewhere, set RAY_GRAFANA_HOST before Ray starts"
+            f"no Grafana answers this Ray yet: start one with --config {done['settings']}, or, if it runs elsewhere, "
+            "set RAY_GRAFANA_HOST before Ray starts"
         )
     if json:
-        return report.result({"installed": {**done, "grafana": grafana["host"], "next": next_step}}, None)
+        return report.result({"installed": {**done, "grafana": host, "next": next_step}}, None)
     report.print(f"{done['path']} on {done['host']}: {done['how']}", soft_wrap=True)
     report.print(next_step, soft_wrap=True)
     return DONE
 
 
 def _addresses(where: Where, report: Report) -> dict[str, Any]:
-    """Where everything is, with the tokens. Raises what ``opened`` raises."""
+    """All addresses, with the tokens. Raises what ``opened`` raises."""
     with opened(where, report, sole="running") as (council, _):
         from council.cluster import known, panel_actor
 
-        told = panel_actor.about_panel(council.config, council.config.call_timeout_s)
+        panel = panel_actor.about_panel(council.config, council.config.call_timeout_s)
+        panel = panel or {"url": None, "notice": None, "token": None}
         kept = known.read(council.name)
-        ours = kept is not None and kept.address == council.config.ray_address
+        is_ours = kept is not None and kept.address == council.config.ray_address
         url = panel_actor.dashboard_url()
         return {
-            "panel": None if told is None else told["url"],
-            "notice": None if told is None else told["notice"] or None,
-            "panel_token": None if told is None else told["token"],
+            "panel": panel["url"],
+            "notice": panel["notice"] or None,
+            "panel_token": panel["token"],
             "dashboard": url,
-            "ray_token": kept.token if kept is not None and ours and url is not None else None,
+            "ray_token": kept.token if kept is not None and is_ours and url is not None else None,
             "grafana": panel_actor.grafana() if url is not None else None,
         }
 

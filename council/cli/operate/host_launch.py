@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from council.cli import reach
 from council.cli.report import Interrupted, Report
 from council.cluster import known
 from council.config.settings import CouncilConfig
-from council.kinds.text import clean, span
+from council.kinds.text import line, span
 from council.protocol.errors import ConfigError, CouncilError, NameTaken, OperatorError, Unreachable
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ READY_TIMEOUT_S = 240.0
 END_TIMEOUT_S = 40.0
 LOOK_S = 0.2
 LOG_LINES_SHOWN = 15
-LOG_BYTES_SHOWN = 4_000
 
 
 def up(config: CouncilConfig, report: Report) -> Known:
@@ -50,8 +50,8 @@ def up(config: CouncilConfig, report: Report) -> Known:
         forget(kept)
     elif kept is not None:
         raise NameTaken(
-            f"a council named {config.name} is up already, since {_ago(kept)}: use it, take it down with "
-            "council down, or choose another --name",
+            f"a council named {config.name} is up already, since {span(max(0.0, time.time() - kept.since_wall_s))} "
+            "ago: use it, take it down with council down, or choose another --name",
             name=config.name,
         )
     with reach.waiting(report, f"starting Ray and council {config.name}"):
@@ -65,22 +65,12 @@ def up(config: CouncilConfig, report: Report) -> Known:
     return found
 
 
-def _ago(kept: Known) -> str:
-    return f"{span(max(0.0, time.time() - kept.since_wall_s))} ago"
-
-
 def _log(name: str) -> Path:
     return known.folder() / f"{name}.log"
 
 
-def document(found: Known, config: CouncilConfig) -> dict[str, Any]:
-    """What ``council up --json`` tells of a council."""
-    told = ("name", "address", "namespace", "pid", "log", "panel", "dashboard")
-    return {name: getattr(found, name) for name in told} | {"seats": [seat.name for seat in config.seats]}
-
-
 def notes_on(found: Known, config: CouncilConfig) -> list[str]:
-    """What somebody should know who brought a council up: where it is, and is to be seen; what a cluster means."""
+    """Where the council is, where it is to be seen, and what its cluster means for it."""
     lines = [f"process {found.pid}, log {found.log}" if found.pid else f"on the cluster at {found.address}"]
     lines += [f"panel {found.panel}"] if found.panel else []
     lines += [f"Ray's dashboard {found.dashboard}"] if found.dashboard else []
@@ -94,7 +84,7 @@ def notes_on(found: Known, config: CouncilConfig) -> list[str]:
             'node there is no council. With store = "postgresql://…" it would move to another'
         )
     if config.ray_insecure:
-        lines.append("as the cluster demands no token, anybody who reaches its ports can do anything there")
+        lines.append("the cluster demands no token, so anybody who reaches its ports can do anything there")
     return lines
 
 
@@ -113,10 +103,10 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
     if warning is not None:
         report.note(f"warning: {warning}")
     reach.neutral_folder()
-    # What is up and not remembered, council down does not take down.
+    # council down takes down only what is remembered.
     known.refuse_unwritable(config.name)
     with reach.waiting(report, f"starting council {config.name} at {config.ray_address}"):
-        from council.cluster import panel_actor
+        from council.cluster import connection, panel_actor
         from council.cluster import port as ray_side
 
         port = ray_side.launch(config, detached=True)
@@ -124,14 +114,14 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
             found = known.Known(
                 name=config.name,
                 namespace=config.ray_namespace,
-                address=ray_side.address(),
+                address=connection.here(),
                 machine=socket.gethostname(),
                 since_wall_s=time.time(),
             )
-            _remember(found, report)  # first of all, should this be interrupted
+            _remember(found, report)  # at once, in case this is interrupted
             seen = asyncio.run(panel_actor.places(port.ask))
             found = replace(found, panel=seen["panel"], dashboard=seen["dashboard"])
-            with contextlib.suppress(OperatorError):  # the council tells these too
+            with contextlib.suppress(OperatorError):  # the council's status has them too
                 known.write(found)
         finally:
             port.release()
@@ -141,7 +131,7 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
 
 
 def _remember(found: Known, report: Report) -> None:
-    """Keeps what is up; where that fails now, it stays up, and is to be found by its address alone."""
+    """Remembers a council. If that fails it stays up, and can be found only by its address."""
     try:
         known.write(found)
     except OperatorError as error:
@@ -153,9 +143,9 @@ def _remember(found: Known, report: Report) -> None:
 
 
 def _host(config: CouncilConfig) -> dict[str, Any]:
-    """Starts the host process and waits for its report, which is given. Leaves nothing running where it fails."""
-    told = config.model_dump_json()
-    if CouncilConfig.model_validate_json(told) != config:
+    """Starts the host process, and returns its report. If that fails, nothing is left running."""
+    given = config.model_dump_json()
+    if CouncilConfig.model_validate_json(given) != config:
         raise ConfigError(
             "a seat's options hold what JSON can't (a date, perhaps): write it as text",
             problems=["seats: options that JSON can't hold"],
@@ -163,7 +153,7 @@ def _host(config: CouncilConfig) -> dict[str, Any]:
     log_path = _log(config.name)
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reported, _log_file(log_path) as log:
-        # -P: the working folder is not searched for modules; whatever lies in it is not ours.
+        # -P: modules are not searched for in the working folder, which may hold anybody's.
         command = [sys.executable, "-P", "-m", "council.cluster.host_process", str(writing), str(log_path)]
         try:
             process = subprocess.Popen(
@@ -179,7 +169,7 @@ def _host(config: CouncilConfig) -> dict[str, Any]:
         try:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-                pipe.write(told.encode())
+                pipe.write(given.encode())
             answer = _answer(reported, log_path)
         except BaseException as error:
             _end_child(process)
@@ -188,10 +178,10 @@ def _host(config: CouncilConfig) -> dict[str, Any]:
             raise
     if "ready" not in answer:
         try:
-            process.wait(END_TIMEOUT_S)  # it closes what it had opened
+            process.wait(END_TIMEOUT_S)  # it closes what it has opened
         except subprocess.TimeoutExpired:
             _end_child(process)
-        raise _why(answer, log_path)
+        raise _start_error(answer, log_path)
     ready: dict[str, Any] = answer["ready"]
     return ready
 
@@ -203,48 +193,43 @@ def _log_file(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise OperatorError(f"{path} can't be written: {error.strerror}") from error
     with os.fdopen(descriptor, "wb") as file:
-        file.truncate(0)  # of an earlier run; one that still goes on holds the name, and keeps appending
+        file.truncate(0)  # of an earlier run; a process that still writes to it goes on appending
         yield file
 
 
 def _answer(reported: IO[bytes], log_path: Path) -> dict[str, Any]:
-    """The one line that the host reports; {} when it ended without one."""
+    """The one line that the host reports; {} if it ended without one."""
     if not select.select([reported], [], [], READY_TIMEOUT_S)[0]:
-        raise OperatorError(
-            f"the council was not ready within {span(READY_TIMEOUT_S)}, and was ended{_tail(log_path)}"
-        )
-    said = reported.readline()
-    found: dict[str, Any] = json.loads(said) if said.endswith(b"\n") else {}
-    return found
+        late = f"the council was not ready within {span(READY_TIMEOUT_S)}, and was ended"
+        raise OperatorError(f"{late}{_end_of_log(log_path)}")
+    answer = reported.readline()
+    return dict(json.loads(answer)) if answer.endswith(b"\n") else {}
 
 
-def _why(answer: dict[str, Any], log_path: Path) -> CouncilError:
+def _start_error(answer: dict[str, Any], log_path: Path) -> CouncilError:
     from council.runtime.messages import Failed
 
-    told = answer.get("error")
-    if told is None:
-        return OperatorError(f"the council's process ended while it was starting{_tail(log_path)}")
-    error = Failed("", told["code"], told["type"], told["message"]).error()
+    reported = answer.get("error")
+    if reported is None:
+        return OperatorError(f"the council's process ended while it was starting{_end_of_log(log_path)}")
+    error = Failed("", reported["code"], reported["type"], reported["message"]).error()
     if error.code in ("name_taken", "mind", "config", "version_mismatch"):
-        return error  # says all there is to say
-    return type(error)(f"{error.message}{_tail(log_path)}")
+        return error  # the log would add nothing
+    return type(error)(f"{error.message}{_end_of_log(log_path)}")
 
 
-def _tail(path: Path) -> str:
+def _end_of_log(path: Path) -> str:
     """The end of the log, for an error's message."""
     try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LOG_BYTES_SHOWN))
-            lines = file.read().decode("utf-8", errors="replace").splitlines()
+        with path.open(encoding="utf-8", errors="replace") as file:
+            shown = deque((f"  {line(each)}" for each in file if each.strip()), maxlen=LOG_LINES_SHOWN)
     except OSError:
         return ""
-    shown = [f"  {clean(each)}" for each in lines if each.strip()][-LOG_LINES_SHOWN:]
     return "\n".join([f"; the end of {path}:", *shown]) if shown else f"; its log {path} is empty"
 
 
 def _end_child(process: subprocess.Popen[bytes]) -> None:
-    """Ends the host that we started ourselves, and have not left alone yet."""
+    """Ends a host that is still starting."""
     process.terminate()
     try:
         process.wait(END_TIMEOUT_S)
@@ -254,7 +239,7 @@ def _end_child(process: subprocess.Popen[bytes]) -> None:
 
 
 def down(kept: Known, report: Report) -> str:
-    """Ends a council that was brought up from here; says how it went. Raises OperatorError, Unreachable."""
+    """Ends a council that was brought up from here; returns how. Raises OperatorError, Unreachable."""
     if kept.pid is None:
         from council.api.client import Council
 
@@ -274,7 +259,7 @@ def down(kept: Known, report: Report) -> str:
 
 
 def forget(kept: Known) -> None:
-    """Forgets a council whose host is gone, once its Ray is too. Raises OperatorError."""
+    """Ends the Ray of a council whose host is gone, and forgets the council. Raises OperatorError."""
     from council.cluster import reaper
 
     left = reaper.end(kept.ray)
@@ -285,7 +270,7 @@ def forget(kept: Known) -> None:
 
 
 def _end_host(kept: Known) -> str:
-    """Ends the host by its id, having made sure each time that the id is still that process's."""
+    """Ends the host by its id, after checking each time that the id is still that process's."""
     assert kept.pid is not None
     for number, limit_s, said in (
         (signal.SIGTERM, END_TIMEOUT_S, "its process and its Ray have ended"),

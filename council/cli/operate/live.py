@@ -1,4 +1,4 @@
-"""Watches a council: a live screen on a terminal, lines elsewhere."""
+"""The screens of ``council watch`` and ``council top``: live on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 import tty
 from collections import deque
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -34,13 +34,16 @@ LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seco
 PAUSE_S = 2.0  # before another try, while the council does not answer
 RECENT_MAX = 200
 REFRESHES_PER_S = 4
+PACE = timedelta(minutes=1)  # tokens a minute are those of the calls that ended within it
+CALLS_MAX = 100_000  # kept for that; more in a minute than any council makes
+PROPOSALS_MAX = 10_000
+SPENDING_KINDS = frozenset({"spending", "denial", "overrun"})
 
 
 class Screen:
-    """A look at a council that goes on: what was last seen, and what is drawn of it above the newest events.
+    """Shows a council's status above its newest events, until it is ended.
 
-    Begins with what happens from position ``since`` (None: from now); without ``follow`` it shows what has happened
-    so far, and ends.
+    It begins after position ``since`` (None: now). Without ``follow`` it shows what has happened so far, and ends.
     """
 
     def __init__(
@@ -62,11 +65,11 @@ class Screen:
         return asyncio.run(self._run())
 
     def wants(self, event: Event) -> bool:
-        """Whether an event is shown; each is asked about once, in order."""
+        """Whether an event is shown. Called once for each event, in order."""
         return True
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
-        """What stands above the events, on a screen of so many lines."""
+        """What is above the events, on a screen of so many lines."""
         found: list[RenderableType] = [overview.heading(status), "", overview.seats(status)]
         found += [*overview.inactive_seats(status), *overview.stalled(status)]
         found += [rule("open"), overview.open_proposals(status, rows_max=max(3, height // 4))]
@@ -82,7 +85,7 @@ class Screen:
         status = await self._council.aio.status()
         self._status = status
         since = self._since
-        if since is None:  # a screen begins with what led here
+        if since is None:  # a screen begins with the recent events
             since = max(0, status["events"] - (RECENT_MAX if self._screen else 0))
         with self._drawn():
             return await self._until_ended(since)
@@ -98,12 +101,10 @@ class Screen:
                 if task.done():
                     task.result()  # raises what ended it
             return DONE
-        finally:  # CouncilDied leaves, and is told once the screen is given back
+        finally:  # an error is printed once the screen is restored
             for task in (*work, ended):
                 task.cancel()
             await asyncio.gather(*work, ended, return_exceptions=True)
-
-    # Looking
 
     async def _watch(self) -> None:
         while True:
@@ -129,7 +130,7 @@ class Screen:
                     return
             except PositionLost as lost:
                 if position >= lost.oldest:
-                    raise  # it is not that they are gone: they never were
+                    raise  # the position is after the newest event
                 self._print(f"events up to position {lost.oldest - 1} are no longer kept")
                 position = lost.oldest - 1
             except CouncilDied:
@@ -143,21 +144,18 @@ class Screen:
             return
         if self._screen:
             self._recent.append(event)
-        elif self._report.as_json:
+            return
+        if self._report.as_json:
             document = {"position": event.position, "at": event.at.isoformat(), "kind": event.kind}
-            self._report_connection(self._report.print_json({**document, "data": event.data}))
+            is_open = self._report.print_json({**document, "data": event.data})
         else:
-            self._report_connection(self._report.print(render.row(event), soft_wrap=True))
-
-    def _report_connection(self, still: bool) -> None:
-        if not still:
+            is_open = self._report.print(render.row(event), soft_wrap=True)
+        if not is_open:
             self._ended.set()
 
     def _print(self, text: str) -> None:
         if not self._screen:
             self._report.note(text)
-
-    # Drawing
 
     @contextlib.contextmanager
     def _drawn(self) -> Iterator[None]:
@@ -187,6 +185,54 @@ class Screen:
         return Group(*parts, "", _on_one_line(foot))
 
 
+class Top(Screen):
+    """The screen of ``council top``: the current cost of the seats' models, and the calls.
+
+    It begins with the events that the council still keeps.
+    """
+
+    def __init__(self, council: Council, report: Report) -> None:
+        super().__init__(council, report)
+        self._calls: deque[tuple[datetime, str, int]] = deque(maxlen=CALLS_MAX)
+        self._proposals: dict[str, tuple[int, int, int]] = {}
+
+    def wants(self, event: Event) -> bool:
+        if event.kind == "spending":
+            call, spent = event.data["call"], event.data["spent"]
+            self._calls.append((event.at, call["seat"], spent["tokens"]))
+            calls, tokens, microusd = self._proposals.pop(call["proposal_id"], (0, 0, 0))
+            sums = (calls + 1, tokens + spent["tokens"], microusd + spent["microusd"])
+            self._proposals[call["proposal_id"]] = sums  # the newest at the end
+            if len(self._proposals) > PROPOSALS_MAX:
+                del self._proposals[next(iter(self._proposals))]
+        return event.kind in SPENDING_KINDS
+
+    def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
+        found: list[RenderableType] = [overview.heading(status), ""]
+        found.append(overview.budget(status["budget"], pace=self._pace()))
+        if self._proposals:
+            dearest = sorted(
+                ((proposal_id, *sums) for proposal_id, sums in self._proposals.items()),
+                key=lambda each: (each[3], each[2]),
+                reverse=True,
+            )
+            found += [rule("costliest of late"), overview.costliest(dearest[: max(3, height // 4)])]
+        found.append(rule("calls"))
+        if not status["budget"]["council"]["calls"]:
+            found.append(render.text("no model has been called", render.DIM))
+        return found
+
+    def _pace(self) -> dict[str, int]:
+        """Tokens of the last minute, by seat."""
+        now = datetime.now().astimezone()
+        while self._calls and self._calls[0][0] < now - PACE:
+            self._calls.popleft()
+        pace: dict[str, int] = {}
+        for _, seat, tokens in self._calls:
+            pace[seat] = pace.get(seat, 0) + tokens
+        return pace
+
+
 def _on_one_line(text: Text) -> Text:
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
@@ -198,7 +244,7 @@ def rule(title: str) -> RenderableType:
 
 @contextlib.contextmanager
 def _keys(ended: asyncio.Event) -> Iterator[None]:
-    """Has q end the watch, where there is a keyboard; gives the terminal back as it was."""
+    """Has q end the screen if there is a keyboard, and restores the terminal."""
     if not sys.stdin.isatty():
         yield
         return

@@ -27,7 +27,7 @@ def up(
 
     Without an address it starts a Ray of its own on this machine, held by a process of its own until
     council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
-    spread over the nodes. Run it on a node, as only from one can actors be called.
+    spread over the nodes. Run it on a node of the cluster: actors can be called only from there.
     """
     from council.cli.operate import host_launch
 
@@ -37,10 +37,11 @@ def up(
     where.refuse_insecure_found()
     wanted = where.loaded().config
     found = host_launch.up(wanted, report)
-    document = host_launch.document(found, wanted)
+    seats = [seat.name for seat in wanted.seats]
     if json:
-        return report.result({"up": document}, None)
-    report.print(f"council {found.name} is up, with {', '.join(document['seats'])}", style="green")
+        keys = ("name", "address", "namespace", "pid", "log", "panel", "dashboard")
+        return report.result({"up": {key: getattr(found, key) for key in keys} | {"seats": seats}}, None)
+    report.print(f"council {found.name} is up, with {', '.join(seats)}", style="green")
     for line in host_launch.notes_on(found, wanted):
         report.print(line, style="bright_black", soft_wrap=True)
     named = "" if found.name == "council" else f" --name {found.name}"
@@ -52,13 +53,13 @@ def up(
 def down(
     name: Name = None,
     config: Config = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, whatever is open.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if proposals are open.")] = False,
     json: Json = False,
 ) -> int:
     """Take a council down again.
 
-    One that council up brought up. What is open goes on when it is up again, or ends undecided where it keeps
-    no journal on disk; it asks first where something is.
+    It must have been brought up by council up. Open proposals go on when it is up again, or end undecided if it
+    keeps no journal on disk. If any are open, the command asks first.
     """
     from council.cli.operate import host_launch
     from council.cluster import known
@@ -159,11 +160,11 @@ def top(
     """Watch what the seats' models cost, as it happens.
 
     Each seat's tokens and money, how fast they go and what is left, and the
-    costliest proposals of late. q or Ctrl-C ends. Without a terminal it prints
-    one line for each call that is over.
+    costliest recent proposals. q or Ctrl-C ends. Without a terminal it prints
+    one line for each finished call.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        from council.cli.operate.top import Top
+        from council.cli.operate.live import Top
 
         return Top(council, report).watch()

@@ -20,10 +20,10 @@ from council.kinds.text import count
 if TYPE_CHECKING:
     from council.journal.entries import Asked, Entry
 
-LOOK_S = 0.5  # between two looks for what is new
-PAUSE_S = 2.0  # before another try, while nothing can be read
+LOOK_S = 0.5  # between two reads of new records
+PAUSE_S = 2.0  # before another try, if they can't be read
 SHOWN = 50
-# How a record is printed on a terminal; what is longer is cut, for council show has it whole.
+# How a record is printed on a terminal. A longer line is cut; council show has all of it.
 ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 _AGO = re.compile(r"(\d{1,9})\s*(s|m|min|h|d|w)")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -64,28 +64,31 @@ def log(
     store, so that no council need be up; one that keeps its journal in memory
     is asked itself. Exits 1 where a record is damaged.
     """
+    from council.journal.entries import DAMAGED
+
     if follow and (until is not None or oldest_first):
         raise UsageFault("--follow shows what is new: leave --until and --oldest-first out")
     now = datetime.now(UTC)
     asked: Asked = {"proposal": proposal, "types": types, "seat": seat}
     asked["since"], asked["until"] = moment("--since", since, now), moment("--until", until, now)
     report = Report(as_json=json)
+    damaged = 0
+    day: date | None = None
     with reading(Where(config, name, address), url, report) as source:
-        shown = _Shown(report)
-        newest = next(iter(source.page({"limit": 1})), None)
+        entries = (_followed if follow else _entries)(source, asked, limit, oldest_first, report)
         try:
-            if shown.every(_entries(source, asked, limit, oldest_first, report)) and follow:
-                shown.every(
-                    _new(source, asked, max(shown.position, newest.position if newest else 0), report)
-                )
+            for entry in entries:
+                damaged += entry.kind == DAMAGED
+                on = entry.at.astimezone().date()
+                if not _print(entry, report, new_day=on != day):
+                    break
+                day = on
         except KeyboardInterrupt:
             if not follow:
                 raise
-    if shown.damaged:
-        report.note(
-            f"{count(shown.damaged, 'record')} damaged: council verify says what is wrong with the journal"
-        )
-    return REJECTED if shown.damaged else DONE
+    if damaged:
+        report.note(f"{count(damaged, 'record')} damaged: council verify says what is wrong with the journal")
+    return REJECTED if damaged else DONE
 
 
 def moment(option: str, given: str | None, now: datetime) -> datetime | None:
@@ -106,7 +109,7 @@ def moment(option: str, given: str | None, now: datetime) -> datetime | None:
 def _entries(
     source: HistorySource, asked: Asked, limit: int, oldest_first: bool, report: Report
 ) -> Iterator[Entry]:
-    """What is there, in the order of the journal: the oldest or the newest ``limit``."""
+    """The oldest or the newest ``limit`` records, in the order of the journal; 0 means all."""
     if oldest_first or not limit:
         for number, entry in enumerate(pages(source, asked, newest_first=False, most=limit)):
             if limit and number == limit:
@@ -126,7 +129,7 @@ def _entries(
 def pages(
     source: HistorySource, asked: Asked, *, newest_first: bool, behind: int | None = None, most: int = 0
 ) -> Iterator[Entry]:
-    """Entries by the page, ``most`` in one where no more are wanted."""
+    """All entries, read page by page. ``most`` is the number that is wanted, if not all."""
     from council.journal.entries import PAGE_MAX
 
     some: Asked = {**asked, "newest_first": newest_first, "cursor": behind}
@@ -139,8 +142,20 @@ def pages(
         some["cursor"] = page.cursor
 
 
+def _followed(
+    source: HistorySource, asked: Asked, limit: int, oldest_first: bool, report: Report
+) -> Iterator[Entry]:
+    """``_entries``, and then each new record, without end."""
+    newest = next(iter(source.page({"limit": 1})), None)
+    position = newest.position if newest else 0
+    for entry in _entries(source, asked, limit, oldest_first, report):
+        position = max(position, entry.position)
+        yield entry
+    yield from _new(source, asked, position, report)
+
+
 def _new(source: HistorySource, asked: Asked, position: int, report: Report) -> Iterator[Entry]:
-    """What comes behind ``position``, as it is kept, without end."""
+    """Each record after ``position``, once it is kept, without end."""
     from council.protocol.errors import CouncilDied, StoreLocked, StoreUnreachable, Unreachable
 
     trouble = ""
@@ -162,45 +177,27 @@ def _new(source: HistorySource, asked: Asked, position: int, report: Report) -> 
         time.sleep(LOOK_S)
 
 
-class _Shown:
-    """What was shown: the last position, its day, and how many were damaged."""
+def _print(entry: Entry, report: Report, *, new_day: bool) -> bool:
+    """Prints a record. Returns False once the reader of the output has gone."""
+    from council.cli import render
 
-    def __init__(self, report: Report) -> None:
-        self.position = 0
-        self.damaged = 0
-        self._report = report
-        self._day: date | None = None
-
-    def every(self, entries: Iterator[Entry]) -> bool:
-        """Shows them; False once whoever reads has enough."""
-        return all(self._one(entry) for entry in entries)
-
-    def _one(self, entry: Entry) -> bool:
-        from council.cli import render
-        from council.journal.entries import DAMAGED
-
-        self.position = entry.position
-        self.damaged += entry.kind == DAMAGED
-        report = self._report
-        if report.as_json:
-            return report.print_json(document(entry))
-        if not report.out.is_terminal:
-            return report.print(render.row(entry, dated=True), soft_wrap=True)
-        on = entry.at.astimezone().date()
-        if on != self._day:
-            self._day = on
-            report.print(render.day(entry.at))
-        return report.print(render.row(entry), **ONE_LINE)
+    if report.as_json:
+        return report.print_json(document(entry))
+    if not report.out.is_terminal:
+        return report.print(render.row(entry, dated=True), soft_wrap=True)
+    if new_day:
+        report.print(render.day(entry.at))
+    return report.print(render.row(entry), **ONE_LINE)
 
 
 def document(entry: Entry) -> dict[str, Any]:
-    """An entry as data, with its envelope where that was asked for."""
+    """An entry as JSON data, with its envelope if that was asked for."""
     import json
 
     from council.core.state import plain
 
-    told = {"at": entry.at.isoformat(), **plain(entry)}
-    del told["at_s"], told["payload"]
+    data = {"at": entry.at.isoformat(), **plain(entry)}
+    del data["at_s"], data["payload"]
     if entry.envelope is not None:
-        told["envelope"] = json.loads(entry.envelope.to_json())
-    return told
+        data["envelope"] = json.loads(entry.envelope.to_json())
+    return data

@@ -60,7 +60,7 @@ def show(
         return report.result(_document(source, story), None, code)
     from council.cli.record import story_view
 
-    return report.result({}, story_view.story(story, source.name), code)
+    return report.result({}, story_view.proposal(story, source.name), code)
 
 
 def _at(source: HistorySource, position: int) -> Entry:
@@ -75,8 +75,8 @@ def _alone(source: HistorySource, entry: Entry, report: Report) -> int:
     """A record that is about no single proposal."""
     code = REJECTED if damaged(entry) else DONE
     if report.as_json:
-        told = {"council": source.name, "where": source.where, "record": document(entry)}
-        return report.result(told, None, code)
+        record = {"council": source.name, "where": source.where, "record": document(entry)}
+        return report.result(record, None, code)
     from council.cli.record import story_view
 
     return report.result({}, story_view.record(entry, source.name), code)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from council.journal.entries import Asked, Entry
     from council.journal.packets import StoredRecord
 
-# A proposal that revises one that revises … is told so far back.
+# The number of revised proposals that are shown, each revised by the next.
 ANCESTORS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One proposal's records in order, those of what it revises, and how it stands."""
+    """One proposal's records in order, the proposals that it revises, and its decision or escalation."""
 
     proposal_id: str
     entries: tuple[Entry, ...]
@@ -33,11 +33,11 @@ class Story:
 
     @property
     def proposal(self) -> Entry | None:
-        """The record of its submission; None where that is kept no more."""
+        """The record of its submission; None if it is not kept any more."""
         return _submission(self.entries, self.proposal_id)
 
     def exit_code(self) -> int:
-        """As ``council propose`` would exit; as ``council verify`` where a record of it is damaged."""
+        """The exit code of ``council propose``; if one of its records is damaged, that of ``council verify``."""
         if any(damaged(entry) for entry in (*self.entries, *self.revised)):
             return REJECTED
         return UNDECIDED if self.decision is None else decision_code(self.decision)
@@ -50,7 +50,7 @@ def damaged(entry: Entry) -> bool:
 
 
 def story_of(source: HistorySource, given: str) -> Story:
-    """The story of the proposal that ``given`` is the id of, or begins. Raises Refused, CallerError."""
+    """The story of the proposal whose id is ``given`` or begins with it. Raises Refused, CallerError."""
     from council.protocol.errors import Refused
 
     try:
@@ -68,7 +68,7 @@ def story_of(source: HistorySource, given: str) -> Story:
 
 
 def _remembered(source: HistorySource, proposal_id: str) -> Decision | None:
-    """What the council that is up knows of a proposal whose records its memory has no more."""
+    """The decision on a proposal whose records the running council does not keep any more."""
     from council.protocol.errors import Refused
 
     if source.council is None:
@@ -82,12 +82,12 @@ def _remembered(source: HistorySource, proposal_id: str) -> Decision | None:
 def _ended(
     source: HistorySource, proposal_id: str, entries: Sequence[Entry]
 ) -> tuple[Decision | None, Escalation | None]:
-    """What was decided, with the ballots that came later, and why a human was asked, if one was."""
+    """The decision, with the ballots that came later, and the escalation, if there are any."""
     escalation: Escalation | None = None
     for entry in entries:
         decisions, escalations = entry.decisions, entry.escalations
         if proposal_id in entry.more and source.records is not None:
-            # Its record ended so many that it holds the first ones alone; the core knows the rest.
+            # The record holds only the first of its many decisions; a replay gives the others.
             decisions, escalations = _again(source.records(), entry.position)
         escalation = next((each for each in escalations if each.proposal_id == proposal_id), escalation)
         decided = next((each for each in decisions if each.proposal_id == proposal_id), None)
@@ -101,7 +101,7 @@ def _ended(
 def _again(
     records: Iterator[StoredRecord], position: int
 ) -> tuple[tuple[Decision, ...], tuple[Escalation, ...]]:
-    """What the record at ``position`` came to, by the core."""
+    """The decisions and escalations of the record at ``position``, by a replay."""
     from council.journal.record import came_to
     from council.runtime.replay import Replay
 
@@ -129,11 +129,10 @@ def _submission(entries: Sequence[Entry], proposal_id: str) -> Entry | None:
 
 
 def _revised(source: HistorySource, entries: Sequence[Entry], proposal_id: str) -> Iterator[Entry]:
-    """The proposals that it revises, the nearest first."""
+    """The proposals that it revises, the newest first."""
     found = _submission(entries, proposal_id)
     for _ in range(ANCESTORS_MAX):
-        older = found.data["what"]["supersedes"] if found is not None else None
-        if not older:
+        if found is None or not (older := found.data["what"]["supersedes"]):
             return
         asked: Asked = {"proposal": older, "types": ["proposal"], "newest_first": False, "limit": 1}
         found = next(iter(source.page(asked)), None)

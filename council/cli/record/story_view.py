@@ -8,52 +8,48 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from council.cli import render
+from council.cli.record.story import Story
 from council.cli.render import DIM, text
 from council.core.state import Spend, plain
 from council.journal.entries import Entry
 from council.kinds.text import clean, count, line, span
 from council.protocol.envelope import Proposal
-
-if TYPE_CHECKING:
-    from council.cli.record.story import Story
+from council.protocol.values import plain as thawed
 
 BODY_LINES_MAX = 30  # of a body on a terminal; --json has all of it
 BODY_CHARS_MAX = 4_000
-MARK_SHOWN = 12  # of a packet's id in the tree
 
 
-def story(told: Story, council: str) -> RenderableType:
+def proposal(story: Story, council: str) -> RenderableType:
     """A proposal whole: what was proposed, how it was decided, when what happened, what follows from what."""
     parts: list[RenderableType] = []
-    if told.decision is not None:
-        parts.append(render.decision(told.decision, council=council))
-    elif told.escalation is not None:
-        parts.append(render.escalation(told.escalation, time.time()))
+    if story.decision is not None:
+        parts.append(render.decision(story.decision, council=council))
+    elif story.escalation is not None:
+        parts.append(render.escalation(story.escalation, time.time()))
     else:
-        parts.append(_deliberating(told, council))
-    if steps := list(_acted(told)):
+        parts.append(_deliberating(story, council))
+    if steps := list(_acted(story)):
         parts += [_head("what became of it"), _facts(steps)]
-    if told.proposal is not None:
-        parts += [_head("proposed"), _facts(_proposed(told.proposal)), *_body(told.proposal)]
+    if story.proposal is not None:
+        parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised)), *_body(story.proposal)]
     else:
         parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
-    if told.entries:
-        parts += [_head("what happened"), _timeline(told)]
-    if stages := list(_spent(told)):
+    if story.entries:
+        parts += [_head("what happened"), _timeline(story)]
+    if stages := list(_spent(story)):
         parts += [_head("what its models cost, by stage"), _facts(stages)]
-    if cuts := list(_shortened(told)):
+    if cuts := list(_shortened(story)):
         parts += [_head("shortened, so that it fits a prompt"), _facts(cuts)]
-    if any(entry.packet_id for entry in told.entries):
-        parts += [_head("what follows from what"), _lineage(told), _head("in the journal"), _places(told)]
+    if any(entry.packet_id for entry in story.entries):
+        parts += [_head("in the journal"), _places(story)]
     return Group(*parts)
 
 
@@ -83,17 +79,17 @@ def _facts(lines: Iterable[tuple[str, Text]]) -> RenderableType:
     return Padding.indent(render.facts(lines), 2)
 
 
-def _deliberating(told: Story, council: str) -> RenderableType:
-    summary = told.proposal.data["what"]["summary"] if told.proposal else told.proposal_id
+def _deliberating(story: Story, council: str) -> RenderableType:
+    summary = story.proposal.data["what"]["summary"] if story.proposal else story.proposal_id
     return Group(
         text(line(summary, 300), "bold"),
         Text.assemble(
-            ("the seats still deliberate", "yellow"), (f"  ·  {clean(council)} · {told.proposal_id}", DIM)
+            ("the seats still deliberate", "yellow"), (f"  ·  {clean(council)} · {story.proposal_id}", DIM)
         ),
     )
 
 
-def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
+def _proposed(entry: Entry, revised: Iterable[Entry]) -> Iterator[tuple[str, Text]]:
     what = entry.data["what"]
     yield "by", text(what["proposer"])
     yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
@@ -102,11 +98,13 @@ def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
     yield "says", Text(f"{what['risk_level']} risk, confidence {what['confidence']:.2f}")
     if what["supersedes"]:
         yield "revises", text(what["supersedes"])
+    for older in revised:
+        yield f"#{older.position}", text(f"{older.proposal_id}: {line(older.data['what']['summary'], 160)}")
     if entry.envelope is not None and entry.envelope.metadata is not None:
         yield "trace", Text(entry.envelope.metadata.trace_id)
     body = entry.envelope.content if entry.envelope is not None else None
     if isinstance(body, Proposal) and body.action is not None:
-        yield "action", text(f"{body.action.tool} {line(json.dumps(_unfrozen(body.action.args)), 1_000)}")
+        yield "action", text(f"{body.action.tool} {line(json.dumps(thawed(body.action.args)), 1_000)}")
     if isinstance(body, Proposal) and body.history:
         roles = ", ".join(dict.fromkeys(turn.role for turn in body.history))
         size = sum(len(turn.text) for turn in body.history)
@@ -114,12 +112,6 @@ def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
             "history",
             text(f"{count(len(body.history), 'turn')} ({line(roles, 100)}), {size:,} characters: --json"),
         )
-
-
-def _unfrozen(value: object) -> object:
-    from council.protocol.values import plain as thawed
-
-    return thawed(value)
 
 
 def _body(entry: Entry) -> list[RenderableType]:
@@ -137,46 +129,52 @@ def _body(entry: Entry) -> list[RenderableType]:
     return parts
 
 
-def _timeline(told: Story) -> RenderableType:
+def _timeline(story: Story) -> RenderableType:
     """When what happened, counted from the first record."""
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(justify="right", style=DIM, no_wrap=True)
     table.add_column(justify="right", style=DIM, no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    began_s = told.entries[0].at_s
-    for entry in told.entries:
+    began_s = story.entries[0].at_s
+    places = {entry.packet_id: entry.position for entry in (*story.revised, *story.entries)}
+    late_ids = {each.msg_id for each in story.decision.late} if story.decision is not None else set()
+    for entry in story.entries:
         kind = Text(render.kind(entry), render.style(entry))
-        late = told.decision is not None and entry.kind == "ballot" and _is_late(told, entry)
+        late = entry.kind == "ballot" and entry.msg_id in late_ids
         said = Text.assemble(("late: ", "yellow") if late else "", render.happened(entry))
         table.add_row(f"+{span(max(0.0, entry.at_s - began_s))}", f"#{entry.position}", kind, said)
+        if len(entry.parents or ()) > 1:  # else it follows from its proposal alone
+            table.add_row("", "", "", _parents(entry, places))
     return Padding.indent(table, 2)
 
 
-def _acted(told: Story) -> Iterator[tuple[str, Text]]:
+def _acted(story: Story) -> Iterator[tuple[str, Text]]:
     """Each step of its action that was reported (rules 3.1)."""
-    for entry in told.entries:
+    for entry in story.entries:
         if entry.kind == "outcome":
             words = render.phrase(entry.kind, entry.data)
             said = words.act + (f": {line(words.detail, 400)}" if words.detail else "")
             yield entry.data["report"]["stage"], text(line(said, 500), render.style(entry))
 
 
-def _shortened(told: Story) -> Iterator[tuple[str, Text]]:
+def _shortened(story: Story) -> Iterator[tuple[str, Text]]:
     """Each step that a seat took for a prompt that was too long (rules 2.4)."""
-    for entry in told.entries:
+    for entry in story.entries:
         for step in entry.data.get("overruns") or ():
             tokens = f"{step['before']:,} → {step['after']:,} of {step['limit']:,} tokens"
             said = f"#{entry.position} {step['field']}: {tokens}, {step['how']}"
             yield line(entry.who or "", 64), text(line(said, 400))
 
 
-def _spent(told: Story) -> Iterator[tuple[str, Text]]:
+def _spent(story: Story) -> Iterator[tuple[str, Text]]:
     """What the calls of each stage and seat came to, those under way at what is reserved for them (rules 3.1)."""
     calls = {
-        entry.data["call"]["call_id"]: entry.data["call"] for entry in told.entries if entry.kind == "call"
+        entry.data["call"]["call_id"]: entry.data["call"] for entry in story.entries if entry.kind == "call"
     }
-    used = {entry.data["call_id"]: entry.data["used"] for entry in told.entries if entry.kind == "settlement"}
+    used = {
+        entry.data["call_id"]: entry.data["used"] for entry in story.entries if entry.kind == "settlement"
+    }
     sums: dict[str, dict[str, tuple[int, Spend]]] = {}
     for call_id, call in calls.items():
         cost = used.get(call_id) or call["worst"]
@@ -188,55 +186,18 @@ def _spent(told: Story) -> Iterator[tuple[str, Text]]:
         yield task, text("; ".join(each))
 
 
-def _is_late(told: Story, entry: Entry) -> bool:
-    return told.decision is not None and any(each.msg_id == entry.msg_id for each in told.decision.late)
-
-
-def _lineage(told: Story) -> RenderableType:
-    """What was derived from the proposal; a decision names all that it rests on."""
-    places = {entry.packet_id: entry.position for entry in (*told.revised, *told.entries)}
-    own = told.proposal
-    tree: Tree | None = None
-    branch: Tree | None = None
-    for entry in (*reversed(told.revised), *([own] if own is not None else [])):
-        if tree is None or branch is None:
-            tree = branch = Tree(_node(entry, places), guide_style=DIM)
-        else:
-            branch = branch.add(_node(entry, places))
-    if tree is None or branch is None:
-        tree = branch = Tree(Text(f"proposal {told.proposal_id}", DIM), guide_style=DIM)
-    for entry in told.entries:
-        if entry is not own:
-            branch.add(_node(entry, places))
-    return Padding.indent(tree, 2)
-
-
-def _node(entry: Entry, places: dict[str | None, int]) -> Text:
-    words = render.phrase(entry.kind, entry.data)
-    node = Text.assemble(
-        (f"#{entry.position} ", DIM),
-        (render.kind(entry), render.style(entry)),
-        f" {line(words.act, 60)}",
-    )
-    for decision in entry.decisions[:1]:
-        how = render.standing_word(decision)
-        node.append(f" → {how}", f"bold {render.OUTCOME_STYLES[how]}")
-    if entry.escalations:
-        node.append(" → to a human", "bold yellow")
+def _parents(entry: Entry, places: dict[str | None, int]) -> Text:
+    """The records from which an entry follows; a decision names all that it rests on."""
     parents = [places.get(parent) for parent in entry.parents or ()]
-    if len(parents) > 1:
-        named = ", ".join(f"#{place}" for place in sorted(each for each in parents if each is not None))
-        others = sum(place is None for place in parents)
-        node.append(f" from {named}{f' and {others:,} others' if others else ''}", DIM)
-    node.append(f"  {(entry.packet_id or '')[:MARK_SHOWN]}…", DIM)
-    node.no_wrap, node.overflow = True, "ellipsis"
-    return node
+    named = ", ".join(f"#{place}" for place in sorted(each for each in parents if each is not None))
+    others = sum(place is None for place in parents)
+    return Text(f"from {named}{f' and {others:,} others' if others else ''}", DIM)
 
 
-def _places(told: Story) -> RenderableType:
+def _places(story: Story) -> RenderableType:
     """Where the proposal and what decided it stand, and the hashes that speak for them."""
-    deciding = (e for e in told.entries if any(d.proposal_id == told.proposal_id for d in e.decisions))
-    entries: Sequence[Entry | None] = (told.proposal, next(deciding, None))
+    deciding = (e for e in story.entries if any(d.proposal_id == story.proposal_id for d in e.decisions))
+    entries: Sequence[Entry | None] = (story.proposal, next(deciding, None))
     found = {entry.position: entry for entry in entries if entry is not None and entry.packet_id}
     return Group(*(part for entry in found.values() for part in _hashes(entry)))
 

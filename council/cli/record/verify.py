@@ -71,8 +71,7 @@ def verify(
     from council.journal.verify import verify as verified
 
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
-    where = Where(config)
-    council = where.loaded().config.name if name is None else name
+    where, council = _journal(config, name)
     wanted = _expected(_key(key), council) if kept else None
     with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         council_id = None if kept is None else _council_of(store, council)
@@ -95,18 +94,13 @@ def checkpoint(
     report = _reporting(file, json)
     from council.journal.verify import verify as verified
 
-    where = Where(config)
-    council = where.loaded().config.name if name is None else name
+    where, council = _journal(config, name)
     with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         made = _sign(store, verified(store, council, progress=progress, searches=False))
-    if str(file) == "-":
-        report.print_json(made.document())
-        return DONE
-    made.write(file)
     document = {"checkpoint": made.document(), "file": str(file)}
-    said = f"journal {line(council)} stands at record {made.position:,}, says {file}; keep it elsewhere"
-    return _report(report, document, said, f"signed by the key {made.key}")
+    summary = f"journal {line(council)} stands at record {made.position:,}, says {file}; keep it elsewhere"
+    return _deliver(report, file, made, document, summary, f"signed by the key {made.key}")
 
 
 @judged
@@ -141,8 +135,7 @@ def prove(
     from council.protocol.errors import Refused
 
     which = _which(packet)
-    where = Where(config)
-    council = where.loaded().config.name if name is None else name
+    where, council = _journal(config, name)
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
     wanted = None if checkpoint is None else _expected(_key(key), council)
     with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
@@ -152,19 +145,22 @@ def prove(
         if isinstance(which, str):
             try:
                 which = _decided(store, council, which)
-            except (Refused, UsageFault):  # untrue where a record is damaged, for a search may miss that
+            except (Refused, UsageFault):  # a search may have missed a damaged record
                 verified(
                     store, council, checkpoint=kept, key=wanted, council_id=council_id, progress=progress
                 )
                 raise
         made = proof.prove(store, council, which, by, key=wanted, council_id=council_id, progress=progress)
-    if str(file) == "-":
-        report.print_json(made.document())
-        return DONE
-    made.write(file)
-    document = {"position": made.position, "file": str(file), "key": made.checkpoint.key}
-    said = f"record {made.position:,} of journal {line(council)} is proved by {file}"
-    return _report(report, {"proved": document}, said, f"for whoever knows the key {made.checkpoint.key}")
+    document = {"proved": {"position": made.position, "file": str(file), "key": made.checkpoint.key}}
+    summary = f"record {made.position:,} of journal {line(council)} is proved by {file}"
+    signed_by = f"to anybody who knows the key {made.checkpoint.key}"
+    return _deliver(report, file, made, document, summary, signed_by)
+
+
+def _journal(config: Path | None, name: str | None) -> tuple[Where, str]:
+    """The settings, and the name of the journal: the given one, else that of the settings."""
+    where = Where(config)
+    return where, where.loaded().config.name if name is None else name
 
 
 def _check(file: Path, key: str | None, journal: str | None, report: Report) -> int:
@@ -178,18 +174,18 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
     wanted = _expected(key, kept.journal)
     packet = check_proof(proof, wanted)
     document = {"position": proof.position, "packet": loads(proof.content), "checkpoint": kept.document()}
-    said = [
+    lines = [
         f"packet {packet.packet_id}, {line(packet.packet_type)} of {packet.timestamp:%Y-%m-%d %H:%M:%S}Z, is record "
         f"{proof.position:,} of journal {line(kept.journal)} of the council {line(kept.council_id)}",
         *_record(proof),
         f"the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z, over {count(kept.position, 'record')}, says so",
         _signed_by(kept.key, wanted),
     ]
-    return _report(report, {"proof": document | {"key_known": wanted is not None}}, *said)
+    return _report(report, {"proof": document | {"key_known": wanted is not None}}, *lines)
 
 
 def _record(proof: Proof) -> Iterator[str]:
-    """What the record that is proved says, and of which proposal; nothing where it is none of a council's."""
+    """What the proved record says, and about which proposal; nothing if it is not a council's record."""
     from council.cli import render
     from council.journal import history
     from council.journal.packets import unpacked
@@ -223,7 +219,7 @@ def _sign(store: PacketStore, found: Verified) -> Checkpoint:
 
 
 def _council_of(store: PacketStore, journal: str) -> str | None:
-    """Whose journal it is; None where its first record does not say so, of which is verified what is wrong."""
+    """The id of the journal's council; None if its first record is damaged, which ``verify`` then reports."""
     from council.journal.writer import identity
     from council.protocol.errors import StoreCorrupt
 
@@ -234,7 +230,7 @@ def _council_of(store: PacketStore, journal: str) -> str | None:
 
 
 def _which(packet: str) -> UUID | int | str:
-    """A position, a packet's id, or what may be a proposal's."""
+    """A position, a packet's id, or what may be a proposal's id."""
     if re.fullmatch("#[1-9][0-9]{0,17}|[1-9][0-9]{0,14}", packet):  # a proposal's id has 16 digits
         return int(packet.removeprefix("#"))
     try:
@@ -259,7 +255,7 @@ def _decided(store: PacketStore, journal: str, proposal: str) -> int:
 
 
 def _key(given: str | None) -> str | None:
-    """The public key that the command line names, or holds."""
+    """The public key of --key, from the option itself or from a file."""
     if given is None:
         return None
     text = given
@@ -293,8 +289,19 @@ def _reporting(file: Path, json: bool) -> Report:
     return Report(as_json=json)
 
 
+def _deliver(
+    report: Report, file: Path, made: Checkpoint | Proof, document: dict[str, Any], *lines: str
+) -> int:
+    """Writes a checkpoint or proof to its file, or to the output."""
+    if str(file) == "-":
+        report.print_json(made.document())
+        return DONE
+    made.write(file)
+    return _report(report, document, *lines)
+
+
 def _report(report: Report, document: dict[str, Any], *lines: str) -> int:
-    """Says what came of it; each line whole, for a hash that is broken is hard to copy."""
+    """Prints the result. Lines are not wrapped, because a broken hash is hard to copy."""
     if report.as_json:
         return report.result(document, None)
     for each in lines:
@@ -304,7 +311,7 @@ def _report(report: Report, document: dict[str, Any], *lines: str) -> int:
 
 @contextmanager
 def _progress(report: Report) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar for those who watch; nothing in a log."""
+    """A progress bar on a terminal."""
     if report.as_json or not report.notes.is_terminal:
         yield None
         return

@@ -11,13 +11,9 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import stat
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,13 +28,9 @@ if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, SeatConfig
 
 Finding = tuple[str, str, str]
-TOOL_TIMEOUT_S = 20.0
-# Ray's own processes take some 500 MB, and a seat or coordinator 55 MB each (measured with Ray 2.60).
-MEMORY_NEEDED = 800 * 2**20
+PACKAGES = ("council-runtime", "ray", "ruff", "bandit")  # CodeMind's checks call the last two
 DISK_NEEDED = 2**30  # Ray's session folder with its logs and sockets
-
-
-# What of a seat decides what is imported, whom its model's key goes to, and which.
+# The keys of a seat that decide what is imported, and which key is sent where.
 _DECISIVE = ("mind", "base_url", "model", "api_key_env", "api_key_file")
 
 
@@ -52,13 +44,13 @@ def doctor(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Look whether all is there that a council needs.
+    """Check that everything a council needs is there.
 
-    Exits 1 where something does not work. Starts nothing, but with --ray.
-    Each seat's model is called once, for a few tokens, outside of any budget.
+    Exits 1 if something does not work. Starts nothing, except with --ray.
+    Each seat's model is called once, for a few tokens, outside any budget.
 
-    Minds, models and a Ray that a file in the working folder names are
-    imported, called and connected to only where --config names that file.
+    If a file in the working folder names minds, models or a Ray, these are
+    imported, called or connected to only if --config names that file.
     """
     from council.cli import overview
 
@@ -71,9 +63,18 @@ def doctor(
 
 def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool = False) -> Iterator[Finding]:
     """One finding after the other: ``(ok | warn | fail, what, what was found or is to be done)``."""
-    yield _python()
-    yield _package("council-runtime")
-    yield _package("ray")
+    yield "ok", "Python", f"{platform.python_version()} ({platform.system()} {platform.machine()})"
+    for package in PACKAGES:
+        try:
+            yield "ok", package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            yield "fail", package, f"not installed: pip install {package}"
+    git = shutil.which("git")
+    yield (
+        ("ok", "git", git)
+        if git
+        else ("warn", "git", "not installed; council review needs it to read commits")
+    )
     try:
         loaded = where.loaded()
     except ConfigError as error:
@@ -86,12 +87,8 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool 
     yield "ok", "configuration", f"valid, from {', '.join(files) or 'the defaults'}"
     yield _charter(config)
     yield from _seats(where, report, config.seats, offline=offline)
-    for tool, why in (("ruff", "CodeMind's checks need it"), ("bandit", "CodeMind's checks need it")):
-        yield _tool(tool, [sys.executable, "-P", "-m", tool, "--version"], f"{why}: pip install {tool}")
-    yield _tool("git", ["git", "--version"], "council review of commits needs it", level="warn")
     yield _state_folder()
     yield from _token_file()
-    yield _memory()
     yield _disk()
     yield _council(where, report)
     if try_ray:
@@ -111,17 +108,22 @@ def _charter(config: CouncilConfig) -> Finding:
 def _seats(
     where: reach.Where, report: Report, seats: Iterable[SeatConfig], *, offline: bool
 ) -> Iterator[Finding]:
+    from council.config.build_minds import build_mind
     from council.config.settings import MODEL_MIND
 
     models = []
     for seat in seats:
-        file = _found_here(where, seat)
+        what, file = f"seat {seat.name}", where.seat_found_here(seat.name, _DECISIVE)
         if file is not None:
-            yield "warn", f"seat {seat.name}", _not_tried(seat.base_url or seat.mind, file)
+            yield "warn", what, _not_tried(seat.base_url or seat.mind, file)
         elif seat.mind == MODEL_MIND:
             models.append(seat)
         else:
-            yield _mind(seat)
+            try:
+                build_mind(seat)
+                yield "ok", what, str(seat.mind)
+            except CouncilError as error:
+                yield "fail", what, line(error.message)
     if models:
         from council.cli.setup import modelcheck
 
@@ -130,66 +132,21 @@ def _seats(
         yield from found
 
 
-def _found_here(where: reach.Where, seat: SeatConfig) -> str | None:
-    """The file in the working folder that what a seat is tried with comes from, if there is one."""
-    found = (where.found_here(f"seats.{seat.name}.{key}") for key in _DECISIVE)
-    return next((file for file in found if file is not None), None)
-
-
 def _not_tried(named: object, file: str) -> str:
-    return (
-        f"{line(str(named), 100)} is named by {line(file)}; it is tried only where --config names that file"
-    )
-
-
-def _python() -> Finding:
-    return "ok", "Python", f"{platform.python_version()} ({platform.system()} {platform.machine()})"
-
-
-def _package(name: str) -> Finding:
-    try:
-        return "ok", name, importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "fail", name, f"not installed: pip install {name}"
-
-
-def _mind(seat: SeatConfig) -> Finding:
-    from council.config.build_minds import build_mind
-
-    what = f"seat {seat.name}"
-    try:
-        build_mind(seat)
-    except CouncilError as error:
-        return "fail", what, line(error.message)
-    return "ok", what, str(seat.mind)
-
-
-def _tool(name: str, command: list[str], why: str, *, level: str = "fail") -> Finding:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return level, name, f"can't be run ({line(str(error), 100)}); {why}"
-    if done.returncode != 0:
-        return level, name, f"can't be run ({line(done.stderr, 100)}); {why}"
-    words = done.stdout.split("\n")[0].split()  # "ruff 0.17.5", "git version 2.39.5"
-    return "ok", name, line(words[-1], 40) if words else "runs"
+    return f"{line(str(named), 100)} is named by {line(file)}; to try it, name that file with --config"
 
 
 def _state_folder() -> Finding:
     from council.config.human_keys import state_dir
 
     path = state_dir()
-    if not path.exists():
-        above = next(parent for parent in path.parents if parent.exists())
-        if os.access(above, os.W_OK):
-            return "ok", "state folder", f"{path} (not there yet)"
-        return "fail", "state folder", f"{path} can't be made in {above}: set XDG_STATE_HOME"
-    if not os.access(path, os.W_OK | os.X_OK):
-        return "fail", "state folder", f"{path} can't be written: mend its mode, or set XDG_STATE_HOME"
-    open_ones = [each for each in _secrets_in(path) if stat.S_IMODE(each.stat().st_mode) & 0o077]
-    if open_ones:
-        return "fail", "state folder", f"{open_ones[0]} is open to others: chmod 600 {open_ones[0]}"
-    return "ok", "state folder", str(path)
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return "fail", "state folder", f"{there} can't be written: change its mode, or set XDG_STATE_HOME"
+    for secret in (*path.glob("humans/*.key"), *path.glob("councils/*.json")):
+        if secret.stat().st_mode & 0o077:
+            return "fail", "state folder", f"{secret} is open to others: chmod 600 {secret}"
+    return "ok", "state folder", str(path) if there == path else f"{path} (not there yet)"
 
 
 def _token_file() -> Iterator[Finding]:
@@ -199,22 +156,6 @@ def _token_file() -> Iterator[Finding]:
     if path is not None:
         wrong = admission.open_to_others(path)
         yield ("ok", "Ray's token", str(path)) if wrong is None else ("warn", "Ray's token", line(wrong))
-
-
-def _secrets_in(path: Path) -> list[Path]:
-    return [*path.glob("humans/*.key"), *path.glob("councils/*.json")]
-
-
-def _memory() -> Finding:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return "warn", "memory", "this system does not say how much is free"
-    said = f"{free / 2**30:.1f} GB free"
-    if free < MEMORY_NEEDED:
-        return "warn", "memory", f"{said}; a council on Ray takes {MEMORY_NEEDED / 2**30:.1f}: use --inline"
-    return "ok", "memory", said
 
 
 def _disk() -> Finding:
@@ -253,7 +194,7 @@ def _council(where: reach.Where, report: Report) -> Finding:
 
 def _ray(where: reach.Where, report: Report) -> Finding:
     for seat in where.loaded().config.seats:
-        file = _found_here(where, seat)
+        file = where.seat_found_here(seat.name, _DECISIVE)
         if file is not None:
             return "warn", "Ray", f"not started: {_not_tried(seat.base_url or seat.mind, file)}"
     where.launch = True

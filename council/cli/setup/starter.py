@@ -1,7 +1,8 @@
-"""The text of a new council.toml: the model of each seat, with comments."""
+"""The content of a new council.toml: a model for each seat, and the text with comments."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -9,27 +10,28 @@ from dataclasses import dataclass
 
 from council.agents.llm.endpoint import is_loopback, shared
 from council.cli.report import UsageFault
-from council.cli.setup.servers import Listing, Window
+from council.cli.setup.servers import Listing
 
 SEATS = {
-    "prime": "breaks ties, and rules on what is escalated",
+    "prime": "breaks ties, and rules on escalated proposals",
     "lite": "reads fast and exactly",
     "codemind": "reads code",
 }
-# What a model is for, where its name tells that it is not for talking.
-_SILENT = re.compile(
+# Names of models that do not chat.
+_NO_CHAT = re.compile(
     r"embed|rerank|\bbge\b|minilm|\be5\b|whisper|\btts\b|dall-e|moderation|transcri|stable-diffusion|\bclip\b",
     re.IGNORECASE,
 )
-# The settings' own defaults, and what a window must have for a prompt to have room for a proposal.
+# The defaults of the settings, and the smallest window in which a prompt has room for a proposal.
 PROMPT_TOKENS, ANSWER_TOKENS, WINDOW_MIN = 4_096, 2_048, 2_048
-# What Ollama gives a model that nobody told otherwise; of a longer prompt it drops the beginning, and says nothing.
+# Ollama's default for every model. It drops the beginning of a longer prompt without an error.
 OLLAMAS_WINDOW = 4_096
+_OTHERS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """A hosted service, the variable that its key is mostly in, and a small model of theirs to begin with."""
+    """A hosted service, the usual variable of its key, and a small model to begin with."""
 
     name: str
     variable: str
@@ -56,7 +58,7 @@ VENDORS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A seat's model, and where it is."""
+    """A seat's model, the server that has it, and its window in tokens if that is known."""
 
     seat: str
     model: str
@@ -64,69 +66,64 @@ class Choice:
     api_key_env: str | None = None
     vendor: str | None = None
     window: int | None = None
-    window_is: str = ""
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Tokens for a prompt and its answer, which both fit the window (rules 2)."""
+        if self.window is None or self.window >= PROMPT_TOKENS + ANSWER_TOKENS:
+            return PROMPT_TOKENS, ANSWER_TOKENS
+        answer = max(self.window // 4, self.window - PROMPT_TOKENS)
+        return self.window - answer, answer
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What there is here, and what came of it for the seats; no choices: the seats work by static checks.
+def choose(listings: Sequence[Listing], wanted: Sequence[str], api_key_env: str | None) -> list[Choice]:
+    """A model for each seat: different models, and different servers, as far as there are any; [] without a model.
 
-    ``locked`` are the addresses of servers that told nothing without a key.
+    Raises UsageFault if no server has a model that is ``wanted``.
     """
-
-    servers: tuple[Listing, ...] = ()
-    keys: tuple[str, ...] = ()
-    choices: tuple[Choice, ...] = ()
-    locked: tuple[str, ...] = ()
-
-
-def chosen(listings: Sequence[Listing], wanted: Sequence[str], api_key_env: str | None) -> list[Choice]:
-    """A model for each seat, as different ones as there are, of servers that differ too; none where there is none.
-
-    Raises UsageFault for a model ``wanted`` that no server lists.
-    """
-    ranked = [
-        (rank, listing, model)
-        for listing in listings
-        for rank, model in enumerate(name for name, window in listing.models.items() if _fit(name, window))
-    ]
-    ranked.sort(key=lambda each: each[0])
-    offers = [(listing, model) for _, listing, model in ranked]
     if wanted and listings:
-        offers = [_offer(listings, model) for model in wanted]
-    return [_choice(seat, *offers[at % len(offers)], api_key_env) for at, seat in enumerate(SEATS) if offers]
+        offers = [(_server_of(listings, model), model) for model in wanted]
+    else:
+        ranked = [
+            (rank, listing, name)
+            for listing in listings
+            for rank, name in enumerate(name for name in listing.models if _is_fit(listing, name))
+        ]
+        offers = [(listing, name) for _, listing, name in sorted(ranked, key=lambda each: each[0])]
+    return [
+        Choice(seat, model, listing.base_url, api_key_env, None, _window(listing, model))
+        for seat, (listing, model) in zip(SEATS, itertools.cycle(offers), strict=False)
+    ]
 
 
-def _fit(name: str, window: Window) -> bool:
-    return _SILENT.search(name) is None and (window.tokens or WINDOW_MIN) >= WINDOW_MIN
+def choose_hosted(variables: Iterable[str]) -> list[Choice]:
+    """A model for each seat of the services whose keys are in these variables; different services if possible."""
+    vendors = [vendor for vendor in VENDORS if vendor.variable in variables]
+    return [
+        Choice(seat, each.model, each.base_url, each.variable, each.name)
+        for seat, each in zip(SEATS, itertools.cycle(vendors), strict=False)
+    ]
 
 
-def _offer(listings: Sequence[Listing], model: str) -> tuple[Listing, str]:
+def _is_fit(listing: Listing, model: str) -> bool:
+    """Whether a model chats, and has room for a prompt."""
+    return _NO_CHAT.search(model) is None and (listing.window(model) or WINDOW_MIN) >= WINDOW_MIN
+
+
+def _server_of(listings: Sequence[Listing], model: str) -> Listing:
     from council.config.settings import did_you_mean
 
     for listing in listings:
-        if listing.window(model) is not None:
-            return listing, model
+        if listing.has(model):
+            return listing
     known = [name for listing in listings for name in listing.models]
     has = ", ".join(known[:10]) or "nothing"
     raise UsageFault(f"--model {model}: no server found lists it; there is {has}{did_you_mean(model, known)}")
 
 
-def _choice(seat: str, listing: Listing, model: str, api_key_env: str | None) -> Choice:
-    window = listing.window(model) or Window()
-    tokens, what = window.tokens, "its server says"
-    if listing.kind == "Ollama" and window.given is None:
-        tokens = min(OLLAMAS_WINDOW, window.trained or OLLAMAS_WINDOW)
-        what = "Ollama's default (OLLAMA_CONTEXT_LENGTH)"
-    return Choice(seat, model, listing.base_url, api_key_env, None, tokens, what)
-
-
-def hosted(variables: Iterable[str]) -> list[Choice]:
-    """Models of the services whose keys are there, each seat another's as far as they go."""
-    there = set(variables)
-    vendors = [vendor for vendor in VENDORS if vendor.variable in there]
-    picked = [(seat, vendors[at % len(vendors)]) for at, seat in enumerate(SEATS) if vendors]
-    return [Choice(seat, of.model, of.base_url, of.variable, of.name) for seat, of in picked]
+def _window(listing: Listing, model: str) -> int | None:
+    window = listing.window(model)
+    return OLLAMAS_WINDOW if window is None and listing.kind == "Ollama" else window
 
 
 def sharing(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[str]]:
@@ -137,155 +134,107 @@ def sharing(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[str]]:
     return groups
 
 
-def shared_in_words(seats: Sequence[str], what: Sequence[str]) -> str:
+def describe_sharing(seats: Sequence[str], what: Sequence[str]) -> str:
     """That seats share something, and what it means."""
-    alone = all(each.startswith("server") for each in what)
-    means = "when it fails, all of them do" if alone else "what one overlooks, all may"
-    return f"{listed(seats)} share {listed(what)}: {means}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """``prime, lite and codemind``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+    servers_only = all(each.startswith("server") for each in what)
+    means = "when it fails, all of them fail" if servers_only else "what one overlooks, all may overlook"
+    return f"{', '.join(seats)} share {', '.join(what)}: {means}"
 
 
 # The text
 
+_HEAD = """\
+# A council's settings, written by council init. What is not here has its default; council config shows all.
+# council doctor tries each seat's model with a short call. council estimate says what a proposal may cost.
+# council identity show says who the council is; the setting charter names a file of your own.
 
-def text(found: Surroundings) -> str:
-    """The file. Without choices the lines of a model are there, and commented out."""
-    choices = found.choices
-    lines = [
-        "# A council's settings, written by council init. What is not here has its default: council config tells it.",
-        "# council doctor tries each seat's model with a short call, council estimate says what a proposal may cost.",
-        "",
-        "# council identity show says who the council is; the setting charter names a file of your own.",
-        "",
-        *_time(choices),
-        *_caps(choices),
-        *_sharing(choices),
-    ]
-    if not choices:
-        lines += _bare()
-    for choice in choices:
-        lines += ["", *_seat(choice)]
-    others = [f"{each.kind} at {each.base_url}: {name}" for each in found.servers for name in each.models]
-    taken = {f"{each.base_url}: {each.model}" for each in choices}
-    others = [each for each in others if not any(each.endswith(f"at {one}") for one in taken)]
-    if others:
-        lines += ["", "# Also found:", *(f"#   {each}" for each in others[:_OTHERS_MAX])]
-        lines += [f"#   and {len(others) - _OTHERS_MAX:,} more"] if len(others) > _OTHERS_MAX else []
-    return "\n".join([*lines, ""])
+# How long the seats may deliberate; models on this machine need longer, as the first call loads the model.
+{time}
+
+# The most tokens that models may use, prompts and answers together. A call that might exceed it is not made.
+{cap}
+# council_tokens_max = {council_cap:<11}# over the council's whole life
+# council_usd_max = 20.0          # needs the prices of every model
+"""
+_SHARING = """
+# Seats that share something count separately, and every decision says that they share it (rules 1.1):
+{groups}
+# Models of other families or vendors are independent. A seat without these lines works by static checks.
+"""
+_SEAT = """
+{seat:<34}# {about}
+{model}
+max_context_tokens = {prompt:<13}# of a prompt
+max_output_tokens = {answer:<14}# of an answer
+"""
+_WINDOW = "context_window = {window:<17}# of both together\n"
+_LOCAL = "timeout_s = 120                   # how long the server may be silent while it loads\n"
+_HOSTED = """\
+# usd_per_million_input = 0.0     # with the prices of your contract,
+# usd_per_million_output = 0.0    # dollars are counted and can be capped
+"""
+_NO_MODEL = """
+# No model was found, so the seats work by static checks. To give a seat a model, remove the # from its lines,
+# and fill in your own. For a server that wants a key add: api_key_env = "NAME_OF_THE_VARIABLE".
+"""
+_EXAMPLE = """
+{seat:<34}# {about}
+# model = "qwen3:8b"
+# base_url = "http://127.0.0.1:11434/v1"
+# max_context_tokens = 3072
+# max_output_tokens = 1024
+"""
 
 
-_OTHERS_MAX = 20
-
-
-def _time(choices: Sequence[Choice]) -> list[str]:
-    if any(is_loopback(each.base_url) for each in choices):
-        why = [
-            "# How long the seats may deliberate. They share this machine, and the first call loads the model."
-        ]
-        return [*why, "time_budget_s = 180", ""]
-    return ["# How long the seats may deliberate.", "# time_budget_s = 60", ""]
-
-
-def _caps(choices: Sequence[Choice]) -> list[str]:
-    calls = 2 * (2 * len(SEATS) + 1)  # each plan, each ballot and the ruling, and once more
-    most = sum(_limits(each)[0] + _limits(each)[1] for each in choices or [Choice("", "", "")] * len(SEATS))
-    worst = most * 4 + most // len(SEATS) * 2
+def text(choices: Sequence[Choice], listings: Sequence[Listing]) -> str:
+    """The file. Without choices it shows the lines of a model as comments."""
+    local = any(is_loopback(each.base_url) for each in choices)
     paid = any(not is_loopback(each.base_url) for each in choices)
-    return [
-        "# The most that models may use up, prompts and answers together. A call that might go past it is not made.",
-        f"# With the limits below one proposal takes {worst:,} tokens at worst, in {calls} calls, if no observer",
-        "# calls a halt; council estimate tells all. Without an action or a risk half of them do.",
-        f"{'' if paid else '# '}proposal_tokens_max = {_round(worst):_}",
-        _beside(f"# council_tokens_max = {100 * _round(worst):_}", "over the council's whole life"),
-        _beside("# council_usd_max = 20.0", "needs the prices of every model"),
+    # A seat asks for a plan and a ballot, Prime also for a ruling, and each a second time if it can't be read.
+    calls = 2 * (2 * len(SEATS) + 1)
+    cap = -(-calls * max((sum(each.limits) for each in choices), default=6_144) // 10_000) * 10_000
+    parts = [
+        _HEAD.format(
+            time="time_budget_s = 180" if local else "# time_budget_s = 60",
+            cap=f"{'' if paid else '# '}proposal_tokens_max = {cap:_}",
+            council_cap=f"{100 * cap:_}",
+        )
     ]
-
-
-def _round(tokens: int) -> int:
-    """Up to the next ten thousand."""
-    return -(-tokens // 10_000) * 10_000
-
-
-def _sharing(choices: Sequence[Choice]) -> list[str]:
-    groups = sharing(choices)
-    if not groups:
-        return []
-    said = [f"#   {shared_in_words(seats, what)}" for seats, what in groups.items()]
-    mend = [
-        "# A majority of one model is one opinion, and who talks one of its seats into something has them all.",
-        "# To mend it give seats models of other families or vendors; or take a seat's lines away, and it works by",
-        "# static checks: no model, no cost, and nothing shared.",
+    if groups := sharing(choices):
+        said = "\n".join(f"#   {describe_sharing(seats, what)}" for seats, what in groups.items())
+        parts.append(_SHARING.format(groups=said))
+    parts += [_seat(each) for each in choices]
+    if not choices:
+        parts.append(_NO_MODEL)
+        parts += [_EXAMPLE.format(seat=f"# [seats.{seat}]", about=about) for seat, about in SEATS.items()]
+    taken = {(each.base_url, each.model) for each in choices}
+    others = [
+        f"#   {each.kind} at {each.base_url}: {name}\n"
+        for each in listings
+        for name in each.models
+        if (each.base_url, name) not in taken
     ]
-    servers_alone = all(each.startswith("server") for what in groups.values() for each in what)
-    return [
-        "",
-        "# Seats that share something count separately, and every decision says that they share it (rules 1.1):",
-        *said,
-        *([] if servers_alone else mend),
-    ]
+    if others:
+        parts += ["\n# Also found:\n", *others[:_OTHERS_MAX]]
+    return "".join(parts)
 
 
-def _limits(choice: Choice) -> tuple[int, int]:
-    """Tokens for a prompt and its answer, that both fit the window (rules 2)."""
-    if choice.window is None or choice.window >= PROMPT_TOKENS + ANSWER_TOKENS:
-        return PROMPT_TOKENS, ANSWER_TOKENS
-    answer = max(choice.window // 4, choice.window - PROMPT_TOKENS)
-    return choice.window - answer, answer
-
-
-def _seat(choice: Choice) -> list[str]:
-    prompt, answer = _limits(choice)
-    lines = [
-        _beside(f"[seats.{choice.seat}]", SEATS[choice.seat]),
-        f"model = {_quoted(choice.model)}",
-    ]
-    lines += [f"vendor = {_quoted(choice.vendor)}"] if choice.vendor else []
-    lines += [f"base_url = {_quoted(choice.base_url)}"]
-    lines += [f"api_key_env = {_quoted(choice.api_key_env)}"] if choice.api_key_env else []
-    lines += [
-        _beside(f"max_context_tokens = {prompt}", "of a prompt"),
-        _beside(f"max_output_tokens = {answer}", "of an answer"),
-    ]
+def _seat(choice: Choice) -> str:
+    prompt, answer = choice.limits
+    keys = {
+        "model": choice.model,
+        "vendor": choice.vendor,
+        "base_url": choice.base_url,
+        "api_key_env": choice.api_key_env,
+    }
+    found = _SEAT.format(
+        seat=f"[seats.{choice.seat}]",
+        about=SEATS[choice.seat],
+        # The values are printable ASCII, which TOML quotes as JSON does.
+        model="\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items() if value is not None),
+        prompt=prompt,
+        answer=answer,
+    )
     if choice.window is not None:
-        lines += [_beside(f"context_window = {choice.window}", f"of both together: {choice.window_is}")]
-    if is_loopback(choice.base_url):
-        lines += [
-            _beside("timeout_s = 120", "how long the server may be silent while it loads, or serves others")
-        ]
-    else:
-        lines += [
-            _beside("# usd_per_million_input = 0.0", "with the prices of your contract,"),
-            _beside("# usd_per_million_output = 0.0", "dollars are counted and can be capped"),
-        ]
-    return lines
-
-
-def _bare() -> list[str]:
-    lines = [
-        "",
-        "# No model was found, so the seats work by static checks. To give one a model, take away the # before its",
-        '# lines, and put in your own; a server that wants a key: api_key_env = "NAME_OF_THE_VARIABLE".',
-    ]
-    for seat, about in SEATS.items():
-        lines += [
-            "",
-            _beside(f"# [seats.{seat}]", about),
-            '# model = "qwen3:8b"',
-            '# base_url = "http://127.0.0.1:11434/v1"',
-            "# max_context_tokens = 3072",
-            "# max_output_tokens = 1024",
-        ]
-    return lines
-
-
-def _beside(setting: str, comment: str) -> str:
-    return f"{setting:<34}# {comment}"
-
-
-def _quoted(value: str) -> str:
-    """A string of TOML; all that comes here is printable ASCII, which JSON quotes alike."""
-    return json.dumps(value)
+        found += _WINDOW.format(window=choice.window)
+    return found + (_LOCAL if is_loopback(choice.base_url) else _HOSTED)
