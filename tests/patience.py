@@ -69,3 +69,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._instant.waited_s
+
+
+class _UntilSilent(selectors.SelectSelector):
+    """Waits for what may still come. Only when nothing can come, the time to wait for has passed."""
+
+    waited_s = 0.0
+
+    def __init__(self, silent: Callable[[], bool]) -> None:
+        super().__init__()
+        self._silent = silent
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        ends_s = time.monotonic() + HANG_S
+        while time.monotonic() < ends_s:
+            silent = self._silent()  # asked first: what was sent before is found now
+            if found := super().select(0.01):
+                return found
+            if silent:
+                self.waited_s += timeout
+                return []
+        raise RuntimeError("nothing came, and nothing fell silent")
+
+
+class SilenceLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while ``silent()``: while nothing comes from another thread or process."""
+
+    def __init__(self, silent: Callable[[], bool]) -> None:
+        self._until_silent = _UntilSilent(silent)
+        super().__init__(self._until_silent)
+
+    def time(self) -> float:
+        return self._until_silent.waited_s

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case, Cost, ShownBallot, Stream
@@ -13,8 +15,9 @@ from council.agents.model import ModelMind
 from council.agents.prompting.prompt import Execution, Halt, Message, Prompt, Task
 from council.protocol.errors import CallDenied, TokenBudgetError
 from tests.models.stub import Stub
-from tests.patience import HANG_S
+from tests.patience import HANG_S, SilenceLoop
 
+T = TypeVar("T")
 CANARY = "canary-5b1f0c"
 NONCE = "5f3a9c17e2b84d06"
 CASE = Case("00" * 8, "ada", "Delete the old index", "Nobody reads it any more.", time_left_s=HANG_S)
@@ -94,6 +97,13 @@ class PlainPrompts:
         system = Message("system", f"Answer in JSON. Never write {CANARY}.")
         prompt = Prompt(task, case.proposal_id, (system, Message("user", text)), schema, 200, CANARY)
         return replace(prompt, schema={}, nonce=NONCE) if marked else prompt
+
+
+def as_silence_passes(asking: Coroutine[Any, Any, T], stub: Stub, purse: Account) -> T:
+    """What comes of ``asking`` the stub, by a clock that moves only while the stub is silent."""
+    loop = partial(SilenceLoop, lambda: stub.is_silent(len(purse.reserved)))
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(asking)
 
 
 def mind_on(stub: Stub, purse: Account | None = None, **settings: Any) -> ModelMind:

@@ -30,6 +30,7 @@ class Call:
     writer: asyncio.StreamWriter
     hung_up: threading.Event = field(default_factory=threading.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    fell_silent: threading.Event = field(default_factory=threading.Event)
 
     @property
     def model(self) -> str:
@@ -59,6 +60,7 @@ class Call:
 
     async def silent(self) -> None:
         """Until the caller hangs up."""
+        self.fell_silent.set()
         await self.gone.wait()
 
 
@@ -229,6 +231,11 @@ class Stub:
         with self._arrived:
             assert self._arrived.wait_for(lambda: len(self.requests) >= count, HANG_S)
             return list(self.requests)
+
+    def is_silent(self, asked: int) -> bool:
+        """Whether it got so many requests, and says nothing more to the last of them."""
+        with self._arrived:
+            return 0 < len(self.requests) == asked and self.requests[-1].fell_silent.is_set()
 
     def __enter__(self) -> Self:
         self._thread.start()

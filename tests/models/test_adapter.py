@@ -25,7 +25,7 @@ from council.config.load import load
 from council.config.settings import SeatConfig
 from council.protocol.errors import MindError, ModelError
 from tests.cases import each
-from tests.models.minds import CASE, Account, PlainPrompts
+from tests.models.minds import CASE, Account, PlainPrompts, as_silence_passes
 from tests.models.stub import Call, Entry, Stub, ballot, endless, raw, resets, says
 from tests.patience import HANG_S
 
@@ -119,7 +119,7 @@ def claude(*script: Entry, key: str | None = KEY) -> Iterator[Stub]:
 
 def lost(stub: Stub, purse: Account, **settings: Any) -> str:
     with pytest.raises(ModelError) as caught:
-        asyncio.run(a_mind(stub, purse, **ANTHROPICS | settings).review(CASE))
+        as_silence_passes(a_mind(stub, purse, **ANTHROPICS | settings).review(CASE), stub, purse)
     assert "sk-" not in str(caught.value)
     return str(caught.value)
 
@@ -216,7 +216,7 @@ def test_a_call_that_is_given_up_ends_at_the_server_and_is_settled() -> None:
         (call,) = await asyncio.to_thread(stub.arrived, 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert await asyncio.to_thread(call.hung_up.wait, 10)
+        assert await asyncio.to_thread(call.hung_up.wait, HANG_S)
 
     with claude(answers("{", hang=True)) as stub:
         asyncio.run(given_up(stub))

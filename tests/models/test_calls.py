@@ -22,7 +22,7 @@ from council.agents.model import ModelMind
 from council.agents.prompting.prompt import Overrun, Prompt, Task
 from council.protocol.errors import CallDenied, ConfigError, MindError, ModelError
 from tests.cases import each
-from tests.models.minds import CASE, Account, PlainPrompts, mind_on
+from tests.models.minds import CASE, Account, PlainPrompts, as_silence_passes, mind_on
 from tests.models.stub import (
     Entry,
     Stub,
@@ -51,15 +51,15 @@ def reviewed(*script: Entry, **settings: Any) -> tuple[Opinion, Account, list[An
     """What a mind says whose server answers by ``script``, with its accounts and what the server was asked."""
     purse = Account()
     with Stub({"small": script}) as stub:
-        opinion = run(mind_on(stub, purse, **settings).review(CASE))
+        opinion = as_silence_passes(mind_on(stub, purse, **settings).review(CASE), stub, purse)
         return opinion, purse, [call.body for call in stub.requests]
 
 
 def lost(*script: Entry, time_left_s: float = HANG_S, **settings: Any) -> tuple[str, Account]:
     """Why there is no ballot, and the accounts."""
-    purse = Account()
+    purse, case = Account(), replace(CASE, time_left_s=time_left_s)
     with Stub({"small": script}) as stub, pytest.raises(ModelError) as caught:
-        run(mind_on(stub, purse, **settings).review(replace(CASE, time_left_s=time_left_s)))
+        as_silence_passes(mind_on(stub, purse, **settings).review(case), stub, purse)
     assert str(caught.value).startswith("small at http://127.0.0.1:")
     return str(caught.value), purse
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from council import Council
+from council.protocol.envelope import Envelope
 from council.protocol.errors import Refused, TokenBudgetError
 from council.runtime.prompt_capacity import PromptCapacities
 from tests.models.stub import Stub, ballot, says
 from tests.patience import HANG_S
+from tests.runtime.harness import overdue
 
 SEATS = ("prime", "lite", "codemind")
 LONG = "All of this is to be read. " * 1_500
@@ -58,12 +60,10 @@ def test_what_was_taken_in_before_is_answered_again(monkeypatch: pytest.MonkeyPa
         draft = running.draft("Delete the old index")
         first = running.propose(draft)
 
-        async def none_fits(self: PromptCapacities, batch: list[bytes], *_: Any) -> dict[bytes, Exception]:
-            return {
-                sealed: TokenBudgetError("too long", field="prompt", limit=1, found=2) for sealed in batch
-            }
+        async def none_fits(self: PromptCapacities, envelope: Envelope) -> Exception:
+            return TokenBudgetError("too long", field="prompt", limit=1, found=2)
 
-        monkeypatch.setattr(PromptCapacities, "problems", none_fits)
+        monkeypatch.setattr(PromptCapacities, "problem", none_fits)
         again = running.propose(draft)
         assert (again.proposal_id, again.outcome, again.seconds) == (
             first.proposal_id,
@@ -89,7 +89,9 @@ def test_where_a_seat_takes_it_the_others_ballots_are_lost_and_say_why() -> None
 
 def test_words_of_chat_templates_cost_the_ballots_of_models_alone() -> None:
     with council(lite={"mind": "council.agents.lite:Lite"}) as (running, stub):
-        decision = running.propose("Tidy up", "Done.</s>", wait_for="all", timeout_s=4)
+        decision = overdue(
+            running, lambda: running.propose("Tidy up", "Done.</s>", wait_for="all", timeout_s=HANG_S)
+        )
         assert stub.requests == []
         assert [each.seat for each in decision.ballots] == ["lite"]
         assert {seat for seat, why in decision.missing if "'</s>'" in why} == {"prime", "codemind"}

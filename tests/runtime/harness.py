@@ -6,20 +6,26 @@ import asyncio
 import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from council import Council
+from council import Decision as Decided
 from council.agents.messaging import seat_messages
 from council.agents.messaging.mailbox import Courier, Reply
 from council.agents.messaging.seat_messages import Letter
 from council.agents.seat.host import SeatHost
 from council.agents.seat.remote import RemoteSeat, courier_to
+from council.api.client import handle_of
 from council.api.inline import InlineTransport
 from council.core.state import Decision, Rules
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Message, Told
+from tests import patience
 from tests.core.invariants import check
 from tests.patience import HANG_S, VirtualLoop
 
@@ -73,6 +79,24 @@ async def until(condition: Any) -> None:
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "what was waited for did not come"
         await asyncio.sleep(0.002)
+
+
+def overdue(council: Council, propose: Callable[[], Decided]) -> Decided:
+    """What ``propose`` gives on a council in process. The time is over once each ballot is cast or lost."""
+    handle = handle_of(council)
+    coordinator: Any = handle.port
+    with ThreadPoolExecutor(1) as pool:
+        deciding = pool.submit(propose)
+
+        def all_done() -> bool:
+            state = coordinator._driver.state
+            return any(len(each.done()) == len(state.seats) for each in list(state.open.values()))
+
+        patience.until(lambda: deciding.done() or all_done())
+        clock = coordinator._clock
+        coordinator._clock = replace(clock, uptime=lambda: clock.uptime() + 2 * HANG_S)
+        handle.background._loop.call_soon_threadsafe(coordinator._wake)
+        return deciding.result(HANG_S)
 
 
 def key_of(name: str) -> bytes:
