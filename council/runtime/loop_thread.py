@@ -169,4 +169,4 @@ class Background:
 
 
 def _ended() -> CallerError:
-    return CallerError("this loop has ended, since its council was closed; launch or connect anew")
+    return CallerError("this council or pool was closed; launch or connect anew")
