@@ -1472,6 +1472,8 @@ def test_what_nobody_can_compare_is_refused_unproposed(told: Council) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(CallerError, match=r"argument items .* can't be compared .*: it is nested too deeply\."):
+    with pytest.raises(
+        CallerError, match=r"argument items .* can't be compared .*: it is nested too deeply\."
+    ):
         told.guard(hide=("items",))(lambda items: list(items))(deep)
     assert told.status()["events"] == 0
