@@ -70,7 +70,8 @@ class Background:
         try:
             while not futures.wait([future], self._blocked_s).done:
                 probe = self._probe()
-                futures.wait([future, probe], self._blocked_s, futures.FIRST_COMPLETED)
+                both: list[futures.Future[Any]] = [future, probe]
+                futures.wait(both, self._blocked_s, futures.FIRST_COMPLETED)
                 self._refuse_if_blocked(future, probe)
             return future.result()
         except futures.CancelledError:
