@@ -75,7 +75,8 @@ class _Place:
         try:
             while not (await asyncio.wait([answer], timeout=LOOK_S))[0]:
                 check = self._check()
-                await asyncio.wait([answer, check], return_when=asyncio.FIRST_COMPLETED)
+                both: list[asyncio.Future[Any]] = [answer, check]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done() and (gone := check.result()) is not None:
                     raise gone
             return answer.result()
