@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import socket
 import threading
@@ -347,6 +349,29 @@ def test_a_file_that_would_not_be_read_is_not_written(cli: Cli, home: Path) -> N
     assert cli("init", "--config", "mine.toml").code == 0
     (home / "pyproject.toml").write_text("[tool.other]\n", encoding="utf-8")
     assert cli("init").code == 0
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "council.toml"
+    file.write_text("quorum = 2\n", encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        said = cli("init", "--force")
+    assert (said.code, "No space left" in said.err) == (2, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(starter, "text", lambda *_: "quorum = 0\n")
+        assert cli("init", "--force").code == 2
+    assert file.read_text(encoding="utf-8") == "quorum = 2\n"
+    assert cli("init", "--force").code == 0
+    assert file.stat().st_mode & 0o777 == 0o644
+    os.mkfifo(home / "pipe")
+    assert cli("init", "--force", "--config", "pipe").code == 2  # and nobody is waited for
+
+
+def full(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_is_written_is_judged_with_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,15 +166,25 @@ def _key(base_url: str, api_key_env: str | None) -> str | None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Writes the file, and reads it as every command will. Raises UsageFault and ConfigError."""
+    """Checks the text, and writes it whole. Raises UsageFault, and ConfigError if the environment contradicts it."""
+    import tempfile
+
+    from council.config.files import whole
     from council.config.load import load
 
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
+        with tempfile.TemporaryDirectory() as folder:
+            draft = Path(folder, "council.toml")
+            draft.write_text(text, encoding="utf-8")
+            load(draft, env={})
+        with whole(path, replace=force) as stream:
+            stream.write(text.encode())
+        if path.read_bytes() != text.encode():
+            raise UsageFault(f"{path} was written by another program meanwhile, and stays")
+        path.chmod(0o644)  # it holds no secret
     except OSError as error:
         raise UsageFault(f"{path}: can't be written: {error.strerror}") from error
-    load(path)
+    load(path)  # as every command will, with the environment
 
 
 def _document(path: Path | None, text: str, found: _Found) -> dict[str, Any]:
