@@ -93,13 +93,18 @@ class _Found:
 def _refuse(path: Path, force: bool) -> None:
     """Raises UsageFault if the file may not be written, or would not be read."""
     from council.config.load import FILE_NAME, PROJECT_FILE_NAME, read_file
+    from council.protocol.errors import ConfigError
 
     if os.path.lexists(path) and not force:
         raise UsageFault(
             f"{path} is there already: --force overwrites it, --print shows what would be written"
         )
     project = path.absolute().parent / PROJECT_FILE_NAME
-    if path.name == FILE_NAME and project.exists() and read_file(project, named=False) is not None:
+    try:
+        beside = read_file(project, named=False) if path.name == FILE_NAME and project.exists() else None
+    except ConfigError:
+        return  # the commands that read it will report it
+    if beside is not None:
         raise UsageFault(
             f"{project} has a [tool.council], and beside it no {FILE_NAME} is read: --print shows what to put "
             "there, or name another file with --config"
