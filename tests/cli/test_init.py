@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import socket
 import threading
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +23,7 @@ from council.agents.llm import calls
 from council.cli.setup import init, servers, starter
 from council.config.load import load
 from council.config.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig
+from council.protocol.errors import Unreachable
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
 from tests.examples import tried
@@ -283,6 +287,40 @@ def test_a_key_is_sent_nowhere_else(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     with Server(listed("a")) as elsewhere, Server(moved=f"{elsewhere.base_url}/models") as server:
         said = cli("init", "--base-url", server.base_url, "--api-key-env", "THEIR_KEY")
         assert (said.code, elsewhere.asked) == (4, [])
+
+
+def test_a_key_is_not_sent_to_ollamas_own_path(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THEIR_KEY", SECRET)
+    with Server(listed("qwen3:8b", owner="library"), key=SECRET) as server:
+        assert cli("init", "--base-url", server.base_url, "--api-key-env", "THEIR_KEY").code == 0
+    assert "/api/ps" not in [path for path, _ in server.asked]
+
+
+def test_the_usual_port_names_only_a_server_of_an_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, kind in (("vllm", "vLLM"), ("llamacpp", "llama.cpp"), ("unknown", "Ollama")):
+        with Server(listed("one", owner=owner, max_model_len=8_192)) as server:
+            monkeypatch.setattr(servers, "_OLLAMAS_PORT", urlsplit(server.base_url).port)
+            found = servers.ask(server.base_url, None, HANG_S)
+        assert (found.kind, found.window("one")) == (kind, None if kind == "Ollama" else 8_192)
+
+
+def test_a_server_that_drips_is_given_up() -> None:
+    """Mutation: each byte has the whole time-out to itself."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                for _ in range(200):
+                    connection.sendall(b" ")
+                    time.sleep(0.01)
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        with pytest.raises(Unreachable, match=r"in time|timed out"):
+            servers.ask(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", None, 0.3)
+        dripping.join()
 
 
 def test_wrong_usage_says_what_is_wrong(cli: Cli) -> None:
