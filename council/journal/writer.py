@@ -70,7 +70,8 @@ class DurableJournal(Journal):
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
-        self._unentered = 0  # records since their words were last entered
+        self._unentered = 0  # records since their words were last due
+        self._entered_to = -1  # the position up to which words are entered; unknown at first
         self._checkpoints = CheckpointFile(checkpoint, signer, name, council_id)
         self._snapshots = snapshots.SnapshotStore(store.database, name, signer)
         self._snapshots.check_end()
@@ -130,8 +131,11 @@ class DurableJournal(Journal):
             after = Head(row.position, row.row_hash)
             self.tree.append(row.row_hash)
             writer.replay(unpacked(row.content, row.position).record)
-        if after != self.head:
+        if after.position < self.head.position:
             raise self._corrupt(after.position + 1, "it is missing")
+        if after != self.head:
+            what = "it is not the record that the journal ended with when this coordinator began"
+            raise self._corrupt(after.position, what)
 
     def _rows(self, after: int) -> Iterator[JournalRow]:
         while rows := self._store.records(self.name, after, ROWS_AT_ONCE):
@@ -230,6 +234,7 @@ class DurableJournal(Journal):
     def _enter(self) -> None:
         with self._logged("words not entered"):  # a search reads the records that are not entered
             self._store.enter_words()
+            self._entered_to = self.head.position
 
     def snapshot_due(self, position: int) -> bool:
         return self._snapshots.due(position)
@@ -265,7 +270,8 @@ class DurableJournal(Journal):
             self._executor.submit(self._do_due)
 
     def _do_due(self) -> None:
-        self._enter()
+        if self._entered_to != self.head.position:
+            self._enter()
         self._checkpoints.write(self.epoch, self.head, self.tree)
 
     @property
