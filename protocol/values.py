@@ -42,7 +42,9 @@ STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class FrozenDict(Mapping[str, Any]):
-    """A JSON object with its keys in order, whose items can't be set. Only ``freeze`` and ``freeze_value`` make one.
+    """A JSON object with its keys in order, and no method that changes it.
+
+    Only ``freeze`` and ``freeze_value`` make one.
 
     It equals another object exactly if their canonical bytes are equal: 1, 1.0 and True all differ.
     """
