@@ -189,8 +189,8 @@ def _provider_class(endpoint: Endpoint) -> Any:
     missing = [name for name in ("api_key", "base_url", "http_client") if name not in taken]
     if missing or str(taken["http_client"].annotation).startswith("httpx."):
         raise endpoint.error(
-            f"provider {endpoint.provider} can't be held to its seat's address, key and limits, which pydantic-ai "
-            "hands it no way to be usage: ask the model by an OpenAI-compatible server"
+            f"provider {endpoint.provider} can't be held to its seat's address, key and limits, because pydantic-ai "
+            "can't pass them to it: ask the model through an OpenAI-compatible server"
         )
     return found
 

@@ -169,6 +169,7 @@ class StepPublisher:
     def _begin(self) -> None:
         self._published = ""
         self._text = ""  # thoughts before the answer; then the answer, if it is JSON
+        self._parsed = 0  # characters of the text when it was last parsed
         self._is_answer = False
         self._is_over = False  # nothing more is published before the plan is complete
         self._read = self._numbered = 0  # steps of its list that were read; those that were not empty
@@ -183,10 +184,8 @@ class StepPublisher:
         elif not self._is_over:
             try:
                 self._add(piece if self._is_answer else self._after_thoughts(piece))
-            except (
-                CouncilError,
-                ValueError,
-            ):  # endless, or not JSON: the check of the whole answer reports it
+            except (CouncilError, ValueError):
+                # Endless, or not JSON: the check of the whole answer reports it.
                 self._is_over = True
 
     def rest(self, plan: str) -> None:
@@ -220,7 +219,9 @@ class StepPublisher:
             return
         self._text += piece
         self._is_over = len(self._text) > _PLAN_CHARS_MAX
-        if '"' in piece and not self._is_over:
+        # A parse reads the whole text, so the text must have grown by an eighth since the last one.
+        if '"' in piece and not self._is_over and 8 * len(self._text) >= 9 * self._parsed:
+            self._parsed = len(self._text)
             self._publish_steps()
 
     def _publish_steps(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from council.agents.llm import accept, stages
 from council.agents.llm.accept import Unusable, checked
@@ -415,6 +416,22 @@ def test_what_stands_behind_the_list_is_neither_said_nor_a_plan() -> None:
     assert said == ["1. look\n"]
     with pytest.raises(Unusable, match="more in it than the \"plan\": 'ballot'"):
         taken(prompt_of("plan"), answer)
+
+
+def test_a_plan_of_many_quotes_is_parsed_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: each quote parses the whole text again."""
+    parsed: list[int] = []
+
+    def counted(text: str, **more: Any) -> Any:
+        parsed.append(len(text))
+        return from_json(text, **more)
+
+    monkeypatch.setattr(stages, "from_json", counted)
+    telling = StepPublisher(None, lambda text: None)
+    for char in '{"plan":[' + '"",' * 5_000:
+        telling.add(char)
+    assert parsed[-1] > 13_000
+    assert len(parsed) < 100
 
 
 def test_a_plan_is_heard_step_by_step() -> None:
