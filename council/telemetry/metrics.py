@@ -303,9 +303,9 @@ def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) 
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("expected GET or HEAD", 405, {"Allow": "GET, HEAD"})
         try:
-            choose_encoder(
-                ",".join(value.decode() for name, value in request.headers.raw if name == b"accept")
-            )
+            read_later = (b"accept", b"accept-encoding")
+            given = [(name, value.decode()) for name, value in request.headers.raw if name in read_later]
+            choose_encoder(",".join(value for name, value in given if name == b"accept"))
         except (TypeError, ValueError):  # not UTF-8, or a version that is not a number
             return PlainTextResponse("Accept can't be read: expected what Prometheus sends, or none", 400)
         try:

@@ -374,7 +374,7 @@ def test_a_seat_that_makes_names_up_makes_no_series_without_end(
     assert other == 150.0
 
 
-async def status(metered: Metered, method: str, accept: bytes = b"") -> int:
+async def status(metered: Metered, method: str, accept: bytes = b"", encoding: bytes = b"") -> int:
     """The status of a request to the metrics' app."""
     app = metrics._scraped(metered.registry, metered.meter, asyncio.get_running_loop())
     sent: list[dict[str, Any]] = []
@@ -385,7 +385,7 @@ async def status(metered: Metered, method: str, accept: bytes = b"") -> int:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    headers = [(b"accept", accept)]
+    headers = [(b"accept", accept), (b"accept-encoding", encoding)]
     scope = {"type": "http", "method": method, "path": "/metrics", "query_string": b"", "headers": headers}
     await app(scope, receive, send)
     return sent[0]["status"]
@@ -404,6 +404,7 @@ def test_only_an_unreadable_accept_is_the_callers_fault(
     """Mutation: a fault of the meter is answered with 400."""
     for accept in (b"application/openmetrics-text; version=x.y.z", b"\xff"):
         assert asyncio.run(status(metered, "GET", accept)) == 400
+    assert asyncio.run(status(metered, "GET", encoding=b"\xff")) == 400
     monkeypatch.setattr(metered.meter, "read", lambda: int("x"))
     with pytest.raises(ValueError, match="invalid literal"):
         asyncio.run(status(metered, "GET"))
