@@ -145,7 +145,7 @@ class SeatHost:
             self._work.start(WorkItem(case, task_name, more))
 
     def _start_observations(self) -> None:
-        """Has the mind look at what it heard of others, while its own ballots leave room."""
+        """Starts observations of other seats while the mind has spare capacity."""
         while self._work.has_room and not self._budget.closed:
             found = self._observed.next_due(self._uptime())
             if found is None:

@@ -65,7 +65,8 @@ async def decision_or_error(proposing: Coroutine[Any, Any, Decision]) -> Decisio
 
 
 class AsyncCouncil:
-    """A council's methods as coroutines, for use from any event loop. ``Council`` describes the others.
+    """A council's methods as coroutines, for use from any event loop. ``Council`` has
+    the docstrings of its methods.
 
     Await the result of ``launch``, ``connect`` and ``inline``, or use it in ``async with``, which closes the council.
     A thread creates the council, so that the loop is not blocked.
@@ -288,7 +289,7 @@ class Opening:
         try:
             return AsyncCouncil(await asyncio.wrap_future(making))
         except asyncio.CancelledError:
-            # A creation that has begun is completed. The same thread then closes the council, which nobody uses.
+            # Creation can't be interrupted: it ends, and then the same thread closes the unused council.
             maker.submit(lambda: making.result().close())
             raise
         finally:

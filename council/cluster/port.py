@@ -37,7 +37,7 @@ from council.runtime.questions import Question, answer_type, to_bytes
 from council.runtime.session import RETRY_S
 from council.telemetry.tracing import refuse_untraceable
 
-# During a call, so many seconds between two checks whether the cluster's head is still there.
+# Seconds between two checks, during a call, whether the cluster's head is still there.
 LOOK_S = 2.0
 # The share of a call's time in which it is repeated. The rest is left to report why it failed.
 RECONNECTING = 0.9

@@ -1,7 +1,7 @@
 """Moves the council: one event in, effects out. Knows nothing of clocks, bytes, Ray or the journal.
 
 READ FIRST. A shell calls ``step`` with each event that it received and the moment of it, and performs the effects
-in order. Before each event it asks ``next_due`` which events time itself has brought, until there are none. In
+in order. Before each event it performs what ``next_due`` gives, expired timers, until there is nothing. In
 between it sleeps until ``next_deadline``. Replaying the same events with the same moments gives the same state and
 effects, byte for byte.
 
@@ -41,14 +41,15 @@ from council.protocol.errors import InternalError, Refused
 
 # Wall time may jump, so a human's deadline is looked at again at least this often.
 WALL_CHECK_S = 60.0
-# These may find a deadline passed: those that passing brings, and the first after a time down.
+# Events that are allowed while a deadline is overdue: those that handle it, and the first after downtime.
 _DUE_EVENTS = (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired, ev.CoordinatorStarted)
 
 
 def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilState, Effects]:
     """The state after ``event``, and what to do. Raises Refused, and TooManyOpen for back-pressure.
 
-    Raises InternalError when the shell breaks the contract: uptime that falls, or a deadline overslept.
+    Raises InternalError when the shell breaks the contract: uptime that went backwards, or a passed
+    deadline that was not handled.
     """
     if now.uptime_s < state.uptime_s:
         raise InternalError(
@@ -68,7 +69,7 @@ def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilStat
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """When time will next bring something: seconds of uptime, and Unix seconds; None for never."""
+    """When the next timer expires: seconds of uptime, and Unix seconds; None for never."""
 
     uptime_s: float | None
     wall_s: float | None

@@ -181,11 +181,10 @@ class DurableJournal(Journal):
         """
         # Shielded: records are kept in order, even if their caller stops waiting for them.
         running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
-        running.add_done_callback(
-            asyncio.Future.exception
-        )  # so that asyncio does not report it as unretrieved
+        # So that asyncio does not report its error as unretrieved.
+        running.add_done_callback(asyncio.Future.exception)
         if self._unentered >= ENTER_AT:
-            self._unentered = 1  # if it fails, it is tried again after as many more
+            self._unentered = 1  # if it fails, it is tried again after ENTER_AT more records
             self._executor.submit(self._enter)
         return asyncio.shield(running)
 
@@ -285,7 +284,7 @@ class DurableJournal(Journal):
     ) -> None:
         """Writes the ``last`` records, a snapshot and a checkpoint, if possible; then closes the store.
 
-        From the snapshot, a newer version can go on without replaying records, whose effects it may word differently.
+        A newer version can start from the snapshot, without a replay whose effects it may word differently.
         """
         try:
             if last:
@@ -339,7 +338,7 @@ def _compare(store: PacketStore, name: str, council_id: str, path: Path, signer:
         ) from error
     rows = store.records(name, last.position - 1, 1) if last.position else []
     if last.council_id != council_id or (last.position and not rows):
-        what = "is shorter than it was, or another"
+        what = "has lost records, or is a different journal"
     elif last.position and rows[0].row_hash != last.row_hash:
         what = "was changed"
     else:

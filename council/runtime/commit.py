@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
 
-# A write is put off at most so many times its journal's linger, while more records come or nothing is deliberated.
+# A write is delayed by at most this many times its journal's linger, while more records come or no seat is at work.
 LINGERS_MAX = 10
-# Callers that wait for a write are told after so many seconds that nothing can be kept.
+# Callers that wait for a write learn after this many seconds that nothing can be saved.
 TROUBLE_CHECK_S = 0.5
 
 

@@ -56,14 +56,14 @@ if TYPE_CHECKING:
 log = get_logger("council")
 T = TypeVar("T")
 
-# A client that has not called for so many seconds is gone. What it proposed stays open, and it may join again.
+# A client that has not called for this many seconds is gone. What it proposed stays open, and it may join again.
 SESSION_IDLE_S = 600.0
 # Each session may keep two calls waiting. With those who follow events, all fit the coordinator's calls on Ray.
 SESSIONS_MAX = 1_500
 WATCHERS_MAX = 1_000
 EVENTS_MAX = 1_000
-# So many deliveries are sent on while a large batch is still being read: enough to fill a call to each seat.
-HAND_ON_AT = 300
+# Within a large batch, waiting deliveries are sent once there are this many: enough to fill a call to each seat.
+FLUSH_AT = 300
 
 
 class View(NamedTuple):
@@ -156,10 +156,10 @@ class Coordinator:
         """
         was = self._broken
         name = self.council_id.rpartition(".")[0]
-        closed = f"council {name} was closed by whoever brought it up: bring it up again to go on"
+        closed = f"council {name} was closed by the user who brought it up: bring it up again to go on"
         self._broken = was or why or CouncilClosed(closed, name=name, open_ids=[])
         self._timer.cancel()
-        if self._appending is not None:  # before anything is awaited: it would tell, and write, once more
+        if self._appending is not None:  # before the first await, or it would announce and write again
             self._appending.cancel()
         self._seats.give_up()  # or a seat's message would begin another append
         await self._read_back.end()
@@ -169,7 +169,7 @@ class Coordinator:
         for session in self._sessions.values():
             session.mailbox.release()
         self._wake_feed()
-        # No caller is told of these, but what is decided need not be decided again.
+        # Not announced, but saved, so that a restart need not repeat these decisions.
         last = self._driver.drain()
         await self._journal.close(*((last, self._driver.snapshot) if was is None else ()))
 
@@ -235,7 +235,7 @@ class Coordinator:
                 now = self._clock.now()
             if trouble is not None:
                 self._notify_sessions((session,), failure(opened.sealed, trouble))
-            if len(self._driver.outbox.to_seats) >= HAND_ON_AT:
+            if len(self._driver.outbox.to_seats) >= FLUSH_AT:
                 self._settle()  # the seats begin while the rest is read
 
     async def _take_back(self, away: Away) -> None:

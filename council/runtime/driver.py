@@ -81,8 +81,8 @@ class DurableState(NamedTuple):
     ways: Mapping[str, int]
     identity_change: IdentityChange | None
 
-    def decision(self, proposal_id: str, now: Decision | None, stalled: StoreError) -> Decision | None:
-        """The kept decision or standing of a proposal. ``now`` is its standing including records that are not kept.
+    def decision(self, proposal_id: str, newest: Decision | None, stalled: StoreError) -> Decision | None:
+        """The decision or standing of a proposal on disk. ``newest`` includes the records that are not saved yet.
 
         Raises ``stalled`` if the two differ: the new one can't be told yet, and the old one is no longer true.
         """
@@ -90,7 +90,7 @@ class DurableState(NamedTuple):
         if closed is None and proposal is None:
             raise stalled
         then = stands(proposal_id, closed, proposal)
-        before, after = (None if each is None else each.standing for each in (then, now))
+        before, after = (None if each is None else each.standing for each in (then, newest))
         if before != after:
             raise stalled
         return then
@@ -265,8 +265,8 @@ class Driver:
     def receive(self, opened: Opened, now: tuple[float, float], session: str | None = None) -> Away | None:
         """Handles an envelope of ``open``; if it can't be accepted, that is journaled, counted and answered.
 
-        Returns a decided proposal that it names and that is away. Then nothing was done: the shell takes the
-        proposal back and calls again.
+        Returns the place of a decided proposal that must be read back from the store first. Then nothing has changed:
+        the shell reads the proposal back, and calls again.
         """
         if now != self._woken_at:  # the envelopes of one call share a moment
             self.wake(now)
@@ -312,7 +312,7 @@ class Driver:
             self.ignored["the same change of the identity again"] += 1
         else:
             self._step(judged(self.state, event, now[0]), now, sealed, session, msg_id)
-        if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
+        if self._position > before:  # only what is journaled uses up its id, as in a replay
             self._ids.add(msg_id, identity)
             if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
                 self.announcements.trace(msg_id, envelope.metadata)
