@@ -48,7 +48,7 @@ print(json.dumps({
     "files": {name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()},
     "stranger": modules["agents"].WHO,
     "agent": modules["council.agents.mind"].Opinion.yes("fine").vote,
-    "atom": modules["council.protocol.answer.mangle"].shipped().accept("task_status(/a, /failed)").text,
+    "atom": modules["council.protocol.answer.mangle"].parse("task_status(/a, /failed)").predicate,
     "protocol": top_level_protocol,
     "finders": [getattr(finder, "__module__", "") for finder in sys.meta_path],
 }))
@@ -159,5 +159,5 @@ def test_the_wheel_works_in_an_empty_environment_beside_a_stranger(
     assert not [finder for finder in said["finders"] if "editable" in finder]
     assert said["stranger"] == "stranger"
     assert said["agent"] == "yes"
-    assert said["atom"] == "task_status(/a, /failed)"
+    assert said["atom"] == "task_status"
     assert said["protocol"] is None

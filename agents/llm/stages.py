@@ -190,7 +190,9 @@ class StepPublisher:
 
     def rest(self, plan: str) -> None:
         """The part of the plan that is not published yet; all of it if something else was published."""
-        published = self._published.strip(_BLANKS)
+        published = self._published.lstrip(_BLANKS)
+        if not plan.startswith(published):
+            published = published.rstrip(_BLANKS)
         left = plan.removeprefix(published) if plan.startswith(published) else f"{_BROKE_OFF}{plan}"
         if left.strip():
             self._publish(left)

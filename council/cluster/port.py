@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar, cast
 
 import ray
@@ -58,6 +58,7 @@ class _Place:
     remembered: bool  # whether this user's file says where the council is
     gone: CouncilError | None = None  # the error of the last check
     _checking: asyncio.Task[CouncilError | None] | None = None
+    _answers: set[asyncio.Future[bytes]] = field(default_factory=set)
 
     @classmethod
     def of(cls, config: CouncilConfig, handle: Any, connection: Any, wanted: CouncilConfig | None) -> Self:
@@ -72,6 +73,7 @@ class _Place:
         with link.used(self.connection):
             call: Any = getattr(self.handle, method).remote(*arguments)
         answer: asyncio.Future[bytes] = asyncio.wrap_future(call.future())
+        self._answers.add(answer)
         try:
             while not (await asyncio.wait([answer], timeout=LOOK_S))[0]:
                 check = self._check()
@@ -79,6 +81,8 @@ class _Place:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done() and (gone := check.result()) is not None:
                     raise gone
+            if answer.cancelled():  # by ``give_up``
+                raise self.gone or ray_link.Dropped("this process looks for it again")
             return answer.result()
         except (raw_answers.NotBytes, ray_errors.RayTaskError):
             raise
@@ -87,6 +91,12 @@ class _Place:
                 raise gone from None
             raise
         finally:
+            self._answers.discard(answer)
+            answer.cancel()
+
+    def give_up(self) -> None:
+        """Ends the wait for all answers: nothing of Ray may be awaited while its connection is replaced."""
+        for answer in self._answers:
             answer.cancel()
 
     def _check(self) -> asyncio.Task[CouncilError | None]:
@@ -218,6 +228,7 @@ class RayPort:
     # Reconnecting
 
     async def _find_again(self) -> None:
+        self._place.give_up()
         try:
             await asyncio.to_thread(self._connect_again)
             self._loss = self._lost_error = None

@@ -241,7 +241,7 @@ def test_a_step_too_long_to_be_said_as_it_comes_is_said_with_the_plan() -> None:
     steps = ["Look well.", "word " * 4_000, "Then vote."]
     done = reviewed(says(plan(steps), piece=500), says(ballot()), max_output_tokens=4_000)
     said = [each.strip() for each in steps]
-    assert done.voice.said["plan"] == f"1. {said[0]}\n\n2. {said[1]}\n3. {said[2]}"
+    assert done.voice.said["plan"] == f"1. {said[0]}\n2. {said[1]}\n3. {said[2]}"
 
 
 # Interrupts
