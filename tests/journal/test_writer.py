@@ -482,7 +482,7 @@ def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_pa
         at=Checkpoint.of(found).at,
     )
     signed.write(file)
-    with pytest.raises(CheckpointRefused, match="or another: its checkpoint"):
+    with pytest.raises(CheckpointRefused, match="or is a different journal: its checkpoint"):
         checked(address, file)
 
 
