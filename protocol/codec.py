@@ -35,6 +35,9 @@ ENVELOPE_BYTES_MAX = 1 << 20
 # The array's beginning up to the type has at most 170 bytes, with every id and name at its limit. No more is read
 # of an envelope before its signature is checked.
 _HEAD_BYTES_MAX = 192
+# A sender's name has 64 characters of one byte; an id has at most as many. A longer id is read over, so that the
+# sender behind it is known, but it is not reported as a claim.
+_CLAIM_MAX = 64
 # One above the limit, so that the error for a value that is just too large names its field. Arrays are allocated when
 # their head is read, up to 512 deep: so this also keeps a small message from asking for gigabytes.
 _LENGTH_MAX = ITEMS_MAX + 1
@@ -139,10 +142,15 @@ def read_head(data: bytes) -> tuple[str, list[Any]]:
 
 
 def claims_of(head: list[Any]) -> dict[str, str | None]:
-    """The sender, ids and type in the array of ``read_head``; None for what is not a text."""
-    claims = {name: _id_in(value) for name, value in zip(_NAMES[Envelope], head, strict=False)}
-    names = ("sender", "msg_id", "parent_id", "type")
-    return {name: claim if isinstance(claim := claims.get(name), str) else None for name in names}
+    """The sender, ids and type in the array of ``read_head``; None for what is not a text, or too long for one."""
+    found = {
+        name: value
+        for name, value in zip(_NAMES[Envelope], head, strict=False)
+        if isinstance(value, str | bytes) and len(value) <= _CLAIM_MAX
+    }
+    ids = {name: _id_in(found.get(name)) for name in ("msg_id", "parent_id")}
+    claims = {"sender": found.get("sender"), **ids, "type": found.get("type")}
+    return {name: claim if isinstance(claim, str) else None for name, claim in claims.items()}
 
 
 # To the wire

@@ -42,7 +42,9 @@ STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class FrozenDict(Mapping[str, Any]):
-    """An immutable JSON object with its keys in order. Only ``freeze`` and ``freeze_value`` make one.
+    """A JSON object with its keys in order, and no method that changes it.
+
+    Only ``freeze`` and ``freeze_value`` make one.
 
     It equals another object exactly if their canonical bytes are equal: 1, 1.0 and True all differ.
     """
@@ -128,7 +130,8 @@ def read_json(
     Raises EnvelopeError or EnvelopeTooLarge with ``field`` as given.
     """
     if len(text) > bytes_max:
-        raise too_large(field, "bytes of JSON", bytes_max, len(text))
+        unit = "bytes" if isinstance(text, bytes) else "characters"
+        raise too_large(field, f"{unit} of JSON", bytes_max, len(text))
     if isinstance(text, bytes):
         try:
             text = text.decode()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -108,6 +110,34 @@ def test_cancelled_here_is_cancelled_there(background: Background) -> None:
         assert await asyncio.to_thread(ended.wait, 30)
 
     asyncio.run(scenario())
+
+
+def test_the_error_of_a_cancelled_call_is_not_reported_as_lost(background: Background) -> None:
+    """Mutation: the task's error is never read, and asyncio prints it when the task is collected."""
+    reported: list[Any] = []
+    background._loop.set_exception_handler(lambda loop, context: reported.append(context))
+    began, ended = threading.Event(), threading.Event()
+
+    async def fails_when_cancelled() -> None:
+        try:
+            await forever(began)
+        except asyncio.CancelledError:
+            raise ValueError("no") from None
+        finally:
+            ended.set()
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(background.wrap(fails_when_cancelled()))
+        await asyncio.to_thread(began.wait, HANG_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+    assert ended.wait(HANG_S)
+    background.wait(give(1))  # the task is over
+    gc.collect()
+    assert reported == []
 
 
 def test_an_interrupt_ends_the_wait_and_cancels_the_work(background: Background) -> None:
@@ -260,6 +290,13 @@ def impatient() -> Iterator[Background]:
     made.stop()
 
 
+class NoThreads(ThreadPoolExecutor):
+    """A caller's executor that is busy: what waits for a thread of it would wait for ever."""
+
+    def submit(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("a waiting call must not need a thread of the caller's loop")
+
+
 async def block(until: threading.Event) -> int:
     until.wait()
     return 1
@@ -267,11 +304,17 @@ async def block(until: threading.Event) -> int:
 
 @pytest.mark.parametrize("way", ["thread", "loop"])
 def test_a_waiting_caller_gets_what_blocks_the_loop(impatient: Background, way: str) -> None:
-    """Mutation: without a check of the loop, callers wait as long as a mind blocks it."""
+    """Mutations: without a check of the loop, callers wait as long as a mind blocks it; with a thread for each
+    check, many callers wait for their turn.
+    """
     free = threading.Event()
 
-    async def from_another_loop() -> int:
-        return await impatient.wrap(block(free))
+    async def from_another_loop() -> None:
+        asyncio.get_running_loop().set_default_executor(NoThreads())
+        calls = [impatient.wrap(block(free)) for _ in range(20)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(error) for error in errors} == {Unreachable}
+        raise errors[0]  # type: ignore[misc]
 
     try:
         with pytest.raises(
@@ -293,6 +336,7 @@ def test_a_loop_that_turns_may_take_its_time(way: str) -> None:
         return 3
 
     async def from_another_loop() -> int:
+        asyncio.get_running_loop().set_default_executor(NoThreads())
         return await patient.wrap(slowly())
 
     try:

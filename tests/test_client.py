@@ -1469,4 +1469,11 @@ def test_a_cache_that_describing_fills_is_not_a_change(told: Council) -> None:
 def test_what_nobody_can_compare_is_refused_unproposed(told: Council) -> None:
     with pytest.raises(CallerError, match=r"argument items .* can't be compared .*generator.*a list"):
         told.guard(describe="yes")(lambda items: list(items))(each for each in "ab")
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(
+        CallerError, match=r"argument items .* can't be compared .*: it is nested too deeply\."
+    ):
+        told.guard(hide=("items",))(lambda items: list(items))(deep)
     assert told.status()["events"] == 0

@@ -65,6 +65,21 @@ def test_what_is_verified_comes_back_and_is_on_the_record(council: Council) -> N
     assert len({each.proposal_id for each in kept}) == 1
 
 
+def test_an_error_keeps_its_own_context(council: Council) -> None:
+    """Mutation: the error is raised while StopIteration is handled, and every traceback begins with that."""
+
+    @council.guard()
+    def fails() -> None:
+        try:
+            raise OSError("no disk")
+        except OSError:
+            raise ValueError("no copy")  # noqa: B904 - its context is what is tested
+
+    with pytest.raises(ValueError, match="no copy") as caught:
+        fails()
+    assert str(caught.value.__context__) == "no disk"
+
+
 class Odd:
     def __bool__(self) -> bool:
         raise ValueError("neither")

@@ -322,6 +322,8 @@ def test_one_that_fails_to_close_keeps_no_other_open(monkeypatch: pytest.MonkeyP
     for council in pool.councils:
         with pytest.raises(CallerError, match="was closed"):
             council.status()
+    with pytest.raises(CallerError, match="council or pool was closed"):
+        pool.escalations()
 
 
 @pytest.mark.parametrize("key", [None, b"k" * 32])

@@ -25,7 +25,7 @@ from structlog.testing import capture_logs
 
 from council import Council, CouncilPool
 from council.agents.messaging import spans as names
-from council.agents.messaging.span_recorder import Spans
+from council.agents.messaging.span_recorder import SpanRecorder
 from council.agents.mind import Case, Observation, Opinion, PlanStream, Stream
 from council.config.settings import SeatConfig
 from council.protocol.errors import ConfigError, Refused
@@ -316,14 +316,14 @@ def test_a_pool_draws_its_proposals_into_the_callers_trace(told: InMemorySpanExp
 def test_a_trace_that_begins_with_a_proposal_is_sampled_as_any_other() -> None:
     """Each process decides by itself, and all alike."""
     sampler = ParentBased(TraceIdRatioBased(0.5))
-    made = [Spans(TracerProvider(sampler=sampler).get_tracer("x"), "c.1", sampler) for _ in range(2)]
+    made = [SpanRecorder(TracerProvider(sampler=sampler).get_tracer("x"), "c.1", sampler) for _ in range(2)]
     ids = [f"{number:016x}" for number in range(200)]
     flags = [
         [trace.get_current_span(each.parent(id, None)).get_span_context() for id in ids] for each in made
     ]
     assert flags[0] == flags[1]
     assert 50 < sum(context.trace_flags.sampled for context in flags[0]) < 150
-    other = Spans(made[0].tracer, "c.2", sampler).parent(ids[0], None)
+    other = SpanRecorder(made[0].tracer, "c.2", sampler).parent(ids[0], None)
     assert trace.get_current_span(other).get_span_context().trace_id != flags[0][0].trace_id
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from council.agents.llm.calls import Answer
+from council.agents.llm.calls import ModelAnswer
 from council.agents.mind import Case, Opinion, Ruling, RulingWord
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer import find_json, read
@@ -20,7 +20,7 @@ from council.protocol.values import quoted
 
 T = TypeVar("T")
 # Reads a ballot, a ruling or another result from an answer to a prompt. Raises Unusable.
-Reader = Callable[[Case, Answer, Prompt], T]
+Reader = Callable[[Case, ModelAnswer, Prompt], T]
 
 # How many faults of an answer are reported. If the model corrects these, its next answer is checked again.
 PROBLEMS_MAX = 5
@@ -44,7 +44,7 @@ class Unusable(Exception):
         self.final = final
 
 
-def checked(case: Case, prompt: Prompt, answer: Answer, reader: Reader[T]) -> T:
+def checked(case: Case, prompt: Prompt, answer: ModelAnswer, reader: Reader[T]) -> T:
     """What ``reader`` reads from the answer, if the answer is complete and not an echo. Raises Unusable."""
     answer = replace(answer, text=THOUGHTS.sub("", answer.text))
     if shows(prompt.canary, answer.text):
@@ -121,7 +121,7 @@ def _holds(text: str, value: dict[str, Any]) -> bool:
     return False
 
 
-def opinion(case: Case, answer: Answer, prompt: Prompt, predicates: Schema | None = None) -> Opinion:
+def opinion(case: Case, answer: ModelAnswer, prompt: Prompt, predicates: Schema | None = None) -> Opinion:
     """The ballot in an answer, as it counts (rules 6.6). Raises Unusable if no ballot is certain."""
     one_object(answer.text, "ballot", prompt)
     reading = read.read(bare(answer.text), predicates)
@@ -141,7 +141,7 @@ def _weighed(case: Case, reading: read.Reading, key: str) -> read.Weighed:
     return weighed
 
 
-def ruling(case: Case, answer: Answer, prompt: Prompt, predicates: Schema | None = None) -> Ruling:
+def ruling(case: Case, answer: ModelAnswer, prompt: Prompt, predicates: Schema | None = None) -> Ruling:
     """The ruling in an answer, weighed like a ballot. Raises Unusable unless the answer is one JSON object."""
     value = one_object(answer.text, "ruling", prompt)
     if "ruling" not in value:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.llm import http
 from council.agents.llm.endpoint import Endpoint, chat
-from council.agents.llm.failures import TIMEOUT, TOO_LONG, Failed, broken, refused, unreached
+from council.agents.llm.failures import TIMEOUT, TOO_LONG, CallFailed, broken, refused, unreached
 from council.agents.messaging import spans
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import COST_MAX, BudgetClient, Cost
@@ -54,7 +54,7 @@ Form = Literal["json_schema", "json_object", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """A model's answer. ``finish`` is why it stopped, as the server reports; None if it broke off."""
 
     text: str
@@ -110,18 +110,18 @@ class Received:
             raise http.TooMuch
 
 
-def whole_answer(endpoint: Endpoint, prompt: Prompt, received: Received) -> tuple[Answer, Cost | None]:
-    """The received answer and its cost. Raises Failed if there is none, or it is incomplete."""
+def whole_answer(endpoint: Endpoint, prompt: Prompt, received: Received) -> tuple[ModelAnswer, Cost | None]:
+    """The received answer and its cost. Raises CallFailed if there is none, or it is incomplete."""
     if not received.chunks:
         what = "it sent no stream of chunks: is its base_url right? It mostly ends in /v1"
-        raise Failed(what, again=False, used=None)
+        raise CallFailed(what, again=False, used=None)
     if received.finish is None:
         what = f"it broke off after {received.chars:,} characters, without saying why it stopped"
-        raise Failed(what, again=True, used=None)
+        raise CallFailed(what, again=True, used=None)
     used = _used(endpoint, received)
     if used is not None and (cut := prompt.cut(received.usage.prompt_tokens)):
-        raise Failed(cut, again=False, used=used)
-    return Answer("".join(received.parts), received.finish, "".join(received.refusals)), used
+        raise CallFailed(cut, again=False, used=used)
+    return ModelAnswer("".join(received.parts), received.finish, "".join(received.refusals)), used
 
 
 def _used(endpoint: Endpoint, received: Received) -> Cost | None:
@@ -145,10 +145,10 @@ def _used(endpoint: Endpoint, received: Received) -> Cost | None:
     return endpoint.cost(read, written)
 
 
-def endless(endpoint: Endpoint, prompt: Prompt, received: Received) -> Failed:
+def endless(endpoint: Endpoint, prompt: Prompt, received: Received) -> CallFailed:
     most = prompt.written_max(endpoint.max_output_tokens)
     what = f"it did not stop: {received.chars:,} characters and more, where {most:,} tokens were asked for"
-    return Failed(what, again=False, used=None)
+    return CallFailed(what, again=False, used=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class ModelCalls:
         until_s: float,
         troubles: list[str],
         on_piece: OnPiece | None = None,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """The model's answer to ``prompt``. Each attempt is reserved before it and settled after it (rules 2.6).
 
         No attempt begins after ``until_s`` of the loop's clock. Errors of attempts are added to ``troubles``.
@@ -244,7 +244,7 @@ class ModelCalls:
                         answer, used = await self.call(client, dialect, prompt, on_piece)
                     self._learn(known, dialect, troubles)
                     return answer
-                except Failed as failure:
+                except CallFailed as failure:
                     used, error, failed = failure.used, failure.error_type, failure
                 except asyncio.CancelledError:  # by a halt, or because the time of its work is over
                     over = asyncio.get_running_loop().time() + CLOCK_S >= until_s
@@ -263,7 +263,7 @@ class ModelCalls:
                 attempt += 1
                 await self._before_next(failed, attempt, until_s)
 
-    async def _before_next(self, failed: Failed, attempt: int, until_s: float) -> None:
+    async def _before_next(self, failed: CallFailed, attempt: int, until_s: float) -> None:
         """Waits until the next attempt. Raises ModelError if a retry is of no use, or too late."""
         if not failed.again:
             raise self.endpoint.error(failed.what, failed.status)
@@ -282,7 +282,7 @@ class ModelCalls:
         log.info("model call failed", model=str(self.endpoint), why=failed.what, again_in_s=round(pause_s, 3))
         await sleep(pause_s)
 
-    def _simpler(self, dialect: Dialect, failed: Failed) -> Dialect | None:
+    def _simpler(self, dialect: Dialect, failed: CallFailed) -> Dialect | None:
         """The dialect without the feature that the server does not understand, if it is optional."""
         if failed.status not in (400, 404, 415, 422, 501) or failed.what.startswith(TOO_LONG):
             return None
@@ -304,11 +304,11 @@ class ModelCalls:
 
     async def call(
         self, client: Any, dialect: Dialect, prompt: Prompt, on_piece: OnPiece | None
-    ) -> tuple[Answer, Cost | None]:
+    ) -> tuple[ModelAnswer, Cost | None]:
         received = Received(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
         try:
             await self.receive(client, dialect, prompt, received, on_piece)
-        except Failed:
+        except CallFailed:
             raise
         except Exception as error:
             if _is_caused_by(error, http.TooMuch):
@@ -335,7 +335,7 @@ class ModelCalls:
         finally:
             await stream.close()
 
-    def failure(self, error: Exception) -> Failed | None:
+    def failure(self, error: Exception) -> CallFailed | None:
         """The meaning of an SDK's error: its cost, and whether to retry. None if the error is a fault of ours."""
         import httpx2
         import openai
@@ -351,7 +351,7 @@ class ModelCalls:
             return broken(self.endpoint, error)
         if isinstance(error, ValueError | TypeError | AttributeError | LookupError | RecursionError):
             what = f"it sent something other than a stream of chunks ({type(error).__name__})"
-            return Failed(what, again=True, used=None)  # raised within the SDK
+            return CallFailed(what, again=True, used=None)  # raised within the SDK
         return None
 
     # The client

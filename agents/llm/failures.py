@@ -26,7 +26,7 @@ _BUSY = (503, 529)
 _OF_TOO_MUCH = ("loading", "overload", "capacity", "busy", "not ready")
 
 
-class Failed(Exception):
+class CallFailed(Exception):
     """A call failed. ``used`` is its cost, None if unknown. ``after_s`` is the pause that the server asks for.
 
     ``error_type`` is the kind of failure, a word or the status, for the attempt's span and settlement.
@@ -50,7 +50,7 @@ class Failed(Exception):
 NOTHING = Cost(0)  # the cost of a call that the server did not begin
 
 
-def unreached(endpoint: Endpoint, *, began: bool, silent: bool) -> Failed:
+def unreached(endpoint: Endpoint, *, began: bool, silent: bool) -> CallFailed:
     """No connection, or it was lost. ``began``: the server may have got the request."""
     if not began:
         what = "it can't be reached: is the server running, and its base_url right?"
@@ -59,17 +59,17 @@ def unreached(endpoint: Endpoint, *, began: bool, silent: bool) -> Failed:
     else:
         what = "the connection broke"
     kind = TIMEOUT if began and silent else "connection_error"
-    return Failed(what, again=True, used=None if began else NOTHING, kind=kind)
+    return CallFailed(what, again=True, used=None if began else NOTHING, kind=kind)
 
 
-def broken(endpoint: Endpoint, error: Any) -> Failed:
+def broken(endpoint: Endpoint, error: Any) -> CallFailed:
     """The server sent an error in place of the rest of the answer."""
-    return Failed(
+    return CallFailed(
         f"it failed in the middle of its answer{_server_message(endpoint, error)}", again=True, used=None
     )
 
 
-def refused(endpoint: Endpoint, error: Any) -> Failed:
+def refused(endpoint: Endpoint, error: Any) -> CallFailed:
     """The meaning of a status other than success."""
     status: int = error.status_code
     said, after_s = _server_message(endpoint, error), http.retry_after_s(error.response.headers)
@@ -93,7 +93,7 @@ def refused(endpoint: Endpoint, error: Any) -> Failed:
         what = f"it sends elsewhere ({status}): set base_url to where it leads"
     else:
         what = f"it answered {status}{said}"
-    return Failed(what, again=again, used=used, after_s=after_s, status=status)
+    return CallFailed(what, again=again, used=used, after_s=after_s, status=status)
 
 
 def _server_message(endpoint: Endpoint, error: Any) -> str:

@@ -24,7 +24,7 @@ from council.agents.llm.calls import (
     Received,
 )
 from council.agents.llm.endpoint import Endpoint
-from council.agents.llm.failures import NOTHING, Failed, broken, refused, unreached, without_key
+from council.agents.llm.failures import NOTHING, CallFailed, broken, refused, unreached, without_key
 from council.agents.prompting.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ProviderCalls(ModelCalls):
 
         if dialect.form == "json_object":
             what = "pydantic-ai asks for JSON by a schema, json_schema, and not by json_object"
-            raise Failed(what, again=False, used=NOTHING, status=501)
+            raise CallFailed(what, again=False, used=NOTHING, status=501)
         endpoint = self.endpoint
         most = prompt.written_max(endpoint.max_output_tokens)
         settings = ModelSettings(max_tokens=most, timeout=endpoint.timeout_s, max_retries=0)
@@ -129,12 +129,12 @@ class ProviderCalls(ModelCalls):
                 total_tokens=usage.total_tokens,
             )
 
-    def failure(self, error: Exception) -> Failed | None:
+    def failure(self, error: Exception) -> CallFailed | None:
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.UserError):
             what = without_key(self.endpoint, f"pydantic-ai won't ask it: {error}")
-            return Failed(what, again=False, used=NOTHING, status=501)
+            return CallFailed(what, again=False, used=NOTHING, status=501)
         if isinstance(error, exceptions.ModelConnectionError):
             began = error.phase not in ("pool", "connect")
             return unreached(
@@ -158,7 +158,7 @@ class ProviderCalls(ModelCalls):
         about.response = SimpleNamespace(headers=getattr(error, "headers", None) or {})
         return refused(self.endpoint, about)
 
-    def _sdk_failure(self, error: Exception) -> Failed | None:
+    def _sdk_failure(self, error: Exception) -> CallFailed | None:
         """An error within pydantic-ai or an SDK, about the answer or our arguments."""
         kinds = ValueError | TypeError | AttributeError | LookupError | RuntimeError | AssertionError
         if not isinstance(error, kinds):
@@ -166,7 +166,7 @@ class ProviderCalls(ModelCalls):
         at = traceback.extract_tb(error.__traceback__)[-1]  # its message may hold the prompt or the key
         where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
         again = not isinstance(error, AssertionError | NotImplementedError)
-        return Failed(f"{self.endpoint.provider}'s SDK failed at it ({where})", again=again, used=None)
+        return CallFailed(f"{self.endpoint.provider}'s SDK failed at it ({where})", again=again, used=None)
 
 
 def _provider_class(endpoint: Endpoint) -> Any:
@@ -189,8 +189,8 @@ def _provider_class(endpoint: Endpoint) -> Any:
     missing = [name for name in ("api_key", "base_url", "http_client") if name not in taken]
     if missing or str(taken["http_client"].annotation).startswith("httpx."):
         raise endpoint.error(
-            f"provider {endpoint.provider} can't be held to its seat's address, key and limits, which pydantic-ai "
-            "hands it no way to be usage: ask the model by an OpenAI-compatible server"
+            f"provider {endpoint.provider} can't be held to its seat's address, key and limits, because pydantic-ai "
+            "can't pass them to it: ask the model through an OpenAI-compatible server"
         )
     return found
 

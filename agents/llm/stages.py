@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic_core import from_json
 
 from council.agents.llm.accept import Unusable, one_object
-from council.agents.llm.calls import Answer
+from council.agents.llm.calls import ModelAnswer
 from council.agents.mind import Case, Observation
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer.markers import Block, Marker, MarkerStream, Outcome, parse, read_verification
@@ -70,7 +70,7 @@ class Verification:
         return self.outcome == "success"
 
 
-def plan(case: Case, answer: Answer, prompt: Prompt) -> str:
+def plan(case: Case, answer: ModelAnswer, prompt: Prompt) -> str:
     """The plan in an answer, as numbered steps. Raises Unusable if there is none."""
     if prompt.nonce is not None:
         return _block("PLAN", answer, prompt.nonce)
@@ -87,7 +87,7 @@ def plan(case: Case, answer: Answer, prompt: Prompt) -> str:
     return "\n".join(_numbered(at, step) for at, step in enumerate(steps, 1))
 
 
-def observation(case: Case, answer: Answer, prompt: Prompt) -> Observation:
+def observation(case: Case, answer: ModelAnswer, prompt: Prompt) -> Observation:
     """What an observer's answer says of a stream. Raises Unusable: then it neither agrees nor interrupts."""
     if prompt.nonce is not None:
         blocks = [block.text for block in _blocks(answer, prompt.nonce) if block.marker == "INTERRUPT"]
@@ -107,7 +107,7 @@ def observation(case: Case, answer: Answer, prompt: Prompt) -> Observation:
     return Observation(True, said.strip()[:REASON_CHARS_MAX])
 
 
-def response(case: Case, answer: Answer, prompt: Prompt) -> str:
+def response(case: Case, answer: ModelAnswer, prompt: Prompt) -> str:
     """The text for the user. Raises Unusable."""
     if prompt.nonce is not None:
         return _block("RESPONSE", answer, prompt.nonce)
@@ -117,7 +117,7 @@ def response(case: Case, answer: Answer, prompt: Prompt) -> str:
     return said.strip()
 
 
-def verification(case: Case, answer: Answer, prompt: Prompt) -> Verification:
+def verification(case: Case, answer: ModelAnswer, prompt: Prompt) -> Verification:
     """Whether it was a success. Raises Unusable if the answer says neither yes nor no."""
     if prompt.nonce is not None:
         blocks = _blocks(answer, prompt.nonce)
@@ -137,14 +137,14 @@ def _numbered(at: int, step: str) -> str:
     return f"{at}. {step}"
 
 
-def _blocks(answer: Answer, nonce: str) -> tuple[Block, ...]:
+def _blocks(answer: ModelAnswer, nonce: str) -> tuple[Block, ...]:
     try:
         return parse(answer.text, nonce=nonce)
     except CouncilError as error:
         raise Unusable(error.message) from error
 
 
-def _block(marker: Marker, answer: Answer, nonce: str) -> str:
+def _block(marker: Marker, answer: ModelAnswer, nonce: str) -> str:
     """All text after this marker. Raises Unusable if it is empty."""
     found = "\n".join(block.text for block in _blocks(answer, nonce) if block.marker == marker)
     if not found.strip():
@@ -169,6 +169,7 @@ class StepPublisher:
     def _begin(self) -> None:
         self._published = ""
         self._text = ""  # thoughts before the answer; then the answer, if it is JSON
+        self._parsed = 0  # characters of the text when it was last parsed
         self._is_answer = False
         self._is_over = False  # nothing more is published before the plan is complete
         self._read = self._numbered = 0  # steps of its list that were read; those that were not empty
@@ -183,10 +184,8 @@ class StepPublisher:
         elif not self._is_over:
             try:
                 self._add(piece if self._is_answer else self._after_thoughts(piece))
-            except (
-                CouncilError,
-                ValueError,
-            ):  # endless, or not JSON: the check of the whole answer reports it
+            except (CouncilError, ValueError):
+                # Endless, or not JSON: the check of the whole answer reports it.
                 self._is_over = True
 
     def rest(self, plan: str) -> None:
@@ -220,7 +219,9 @@ class StepPublisher:
             return
         self._text += piece
         self._is_over = len(self._text) > _PLAN_CHARS_MAX
-        if '"' in piece and not self._is_over:
+        # A parse reads the whole text, so the text must have grown by an eighth since the last one.
+        if '"' in piece and not self._is_over and 8 * len(self._text) >= 9 * self._parsed:
+            self._parsed = len(self._text)
             self._publish_steps()
 
     def _publish_steps(self) -> None:

@@ -28,7 +28,7 @@ _HEADERS = TraceContextTextMapPropagator()
 REMEMBERED_MAX = 10_000
 
 
-class Spans:
+class SpanRecorder:
     """Makes the spans of one council in this process by ``tracer``; ``sampler`` is its provider's, if any."""
 
     def __init__(self, tracer: Tracer, council_id: str, sampler: Any = None) -> None:

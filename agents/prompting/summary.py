@@ -177,7 +177,8 @@ def _sentences(block: str) -> Iterator[str]:
     for found in get_sentence_boundaries("en", block):
         held += found["text"]
         if not _STUMP.fullmatch(found["text"]):
-            whole = held.rstrip(" \t") if held.rstrip(" \t").endswith("\n") else held
+            line = held.rfind("\n") + 1
+            whole = held[:line] if line and not held[line:].strip() else held
             yield whole
             held = held[len(whole) :]
     yield held

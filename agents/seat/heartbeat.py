@@ -14,7 +14,7 @@ from council.agents.seat.outgoing import SeatSigner
 JITTER = 0.1
 
 
-class Heartbeat:
+class HeartbeatSender:
     """The heartbeat of one seat, every ``interval_s`` seconds at most; ``busy_with`` gives what its mind works on.
 
     ``attend`` may run on another event loop than the one that ``close`` is called on.

@@ -26,7 +26,7 @@ from council.agents.mind import (
     Turn,
 )
 from council.agents.seat.budget_client import Denial, SeatBudgetClient
-from council.agents.seat.heartbeat import Heartbeat
+from council.agents.seat.heartbeat import HeartbeatSender
 from council.agents.seat.observed_cases import ObservedCases, ObservedStage
 from council.agents.seat.outgoing import SeatSigner, SentMessages
 from council.agents.seat.plan_stream import SeatPlanStream
@@ -76,7 +76,7 @@ class SeatHost:
         if isinstance(mind, SpeakingMind):
             mind.set_plan_stream(self._stream)
         self._observed = ObservedCases(hears=isinstance(mind, ObservingMind))
-        self._heartbeat = Heartbeat(self._signer, self._work.oldest, uptime, heartbeat_s)
+        self._heartbeat = HeartbeatSender(self._signer, self._work.oldest, uptime, heartbeat_s)
 
     async def attend(self, boot: int, send: Callable[[bytes, str], Awaitable[None]]) -> None:
         """Sends heartbeats until a later attendance begins, or ``send`` raises.

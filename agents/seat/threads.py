@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
 from typing import Any
 
@@ -83,7 +83,7 @@ class Threads:
             try:
                 result.set_result(context.run(think))
             except BaseException as error:  # noqa: BLE001 - passed to the loop, where it costs the ballot
-                if not isinstance(error, Exception) or isinstance(error, StopIteration):
+                if not isinstance(error, Exception) or isinstance(error, StopIteration | CancelledError):
                     error = RuntimeError(_text_of(error, repr))  # no task may raise these
                 result.set_exception(error)
 

@@ -157,9 +157,8 @@ class Workload:
         finally:
             self._budget.close(item)
             self._free_slot(item)
-            item.task = (
-                None  # its context refers to the item: a cycle that only the garbage collector would free
-            )
+            # The task's context refers to the item: a cycle that only the garbage collector would free.
+            item.task = None
 
     def _look_at_time(self) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -32,6 +32,8 @@ class Fingerprint:
             pickler.dump(value)
         except NotComparable:
             raise
+        except RecursionError as error:
+            raise NotComparable("it is nested too deeply") from error
         except Exception as error:  # also of the value's own code
             raise NotComparable(f"{type(error).__name__}: {error}") from error
         self.digest = pickler.hash.digest()

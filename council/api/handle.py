@@ -20,7 +20,7 @@ from council.runtime.session import Port, Session
 from council.telemetry.tracing import Traces, end, traces_if, traces_of
 
 if TYPE_CHECKING:
-    from council.agents.messaging.span_recorder import Spans
+    from council.agents.messaging.span_recorder import SpanRecorder
     from council.config.settings import CouncilConfig
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Handle:
         self.config = config
         self.background = background or Background(f"council-{config.name}-client")
         self.session = Session(port, name, "proposer", key, config.call_timeout_s)
-        self.spans: Spans | None = None
+        self.spans: SpanRecorder | None = None
         self._owned = owned
         self._release = release
         self._traces = traces

@@ -158,8 +158,9 @@ def run_blocking(steps: Coroutine[Any, Any, StepResult]) -> Any:
         steps.send(None)
     except StopIteration as end:
         result: StepResult = end.value
-        return result.value_or_raise()
-    raise AssertionError("a step of a plain function was awaited")
+    else:
+        raise AssertionError("a step of a plain function was awaited")
+    return result.value_or_raise()  # not in the handler: the error would get StopIteration as its context
 
 
 def _is_interrupt(error: BaseException | None) -> TypeGuard[BaseException]:

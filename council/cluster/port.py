@@ -47,7 +47,7 @@ CLOSE_TIMEOUT_S = 15.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Place:
     """A coordinator's actor, and how this process reaches it."""
 
@@ -56,6 +56,8 @@ class _Place:
     connection: Any
     head: ClusterHead
     remembered: bool  # whether this user's file says where the council is
+    gone: CouncilError | None = None  # the error of the last check
+    _checking: asyncio.Task[CouncilError | None] | None = None
 
     @classmethod
     def of(cls, config: CouncilConfig, handle: Any, connection: Any, wanted: CouncilConfig | None) -> Self:
@@ -72,15 +74,35 @@ class _Place:
         answer: asyncio.Future[bytes] = asyncio.wrap_future(call.future())
         try:
             while not (await asyncio.wait([answer], timeout=LOOK_S))[0]:
-                await asyncio.to_thread(self.refuse_if_gone)
+                check = self._check()
+                both: list[asyncio.Future[Any]] = [answer, check]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done() and (gone := check.result()) is not None:
+                    raise gone
             return answer.result()
         except (raw_answers.NotBytes, ray_errors.RayTaskError):
             raise
         except ray_errors.RayError:  # the call did not arrive
-            await asyncio.to_thread(self.refuse_if_gone)
+            if (gone := await asyncio.shield(self._check())) is not None:
+                raise gone from None
             raise
         finally:
             answer.cancel()
+
+    def _check(self) -> asyncio.Task[CouncilError | None]:
+        """The check that sets ``gone``. All calls await the same one: it may take seconds, and takes a thread."""
+
+        async def check() -> CouncilError | None:
+            try:
+                await asyncio.to_thread(self.refuse_if_gone)
+                self.gone = None
+            except CouncilError as error:
+                self.gone = error
+            return self.gone
+
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.get_running_loop().create_task(check())
+        return self._checking
 
     def refuse_if_gone(self) -> None:
         """Raises CouncilDied if this council's Ray is gone, or this process's connection to it."""
@@ -142,11 +164,13 @@ class RayPort:
 
     async def close(self) -> None:
         """Ends the council and its actors."""
-        crashed = None
-        try:
-            await asyncio.to_thread(self._place.head.check)
-        except CouncilError as error:
-            crashed = error.message
+        gone = self._place.gone  # as a call has found: by now another head may answer at that address
+        if gone is None:
+            try:
+                await asyncio.to_thread(self._place.head.check)
+            except CouncilError as error:
+                gone = error
+        crashed = None if gone is None else gone.message
         with contextlib.suppress(CouncilDied, Unreachable, TimeoutError):  # then it is killed instead
             await asyncio.wait_for(self._ask(None, "close", crashed), CLOSE_TIMEOUT_S)
         if crashed is None:  # without its head, Ray would wait for that first

@@ -1,7 +1,7 @@
 """Reads a council's configuration from file, environment and flags; docs/settings.md describes them.
 
-Every problem of every source is in one ConfigError. Nothing in a value is executed: only ``import_mind`` and
-``build_mind`` (``council.config.build_minds``) import a mind.
+The problems of all sources are in one ConfigError, of each source the first 100. Nothing in a value is executed: only
+``import_mind`` and ``build_mind`` (``council.config.build_minds``) import a mind.
 """
 
 from __future__ import annotations
@@ -178,9 +178,6 @@ def _flat(config: CouncilConfig) -> dict[str, Any]:
 
 
 def _error(problems: Sequence[str]) -> ConfigError:
-    if len(problems) > PROBLEMS_MAX:
-        more = f"more than {PROBLEMS_MAX} problems: correct these first, or is it another program's file?"
-        problems = [*problems[:PROBLEMS_MAX], more]
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = "\n".join(f"  {problem}" for problem in problems)
     return ConfigError(f"the configuration has {count}:\n{lines}", problems=list(problems))

@@ -7,6 +7,7 @@ A document is the content of one source: a mapping of keys to values, ``seats`` 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -35,7 +36,7 @@ from council.config.settings import (
 
 ENVIRONMENT_PREFIX = "COUNCIL_"
 RAY_ORIGIN = "environment RAY_ADDRESS"  # the one variable of Ray's own that is a setting here
-PROBLEMS_MAX = 100  # with more, the file is some other program's
+PROBLEMS_MAX = 100  # of one source; with more, the file is some other program's
 # The keys of a seat that describe the server at its base_url, and no other.
 _OF_ONE_SERVER = (
     "provider",
@@ -129,6 +130,7 @@ class Layers:
     sources: dict[str, ConfigSource] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
+    _counts: Counter[ConfigSource] = field(default_factory=Counter)
     _is_unreadable: bool = False
 
     def add_unreadable(self, problems: Iterable[str]) -> None:
@@ -149,13 +151,19 @@ class Layers:
                 self.sources[key] = source
 
     def _add(self, source: ConfigSource, key: str, text: str, *, breaks: str | None = None) -> None:
-        """Notes a problem with a key."""
+        """Notes a problem with a key; past PROBLEMS_MAX of one source, only that there are more."""
         self.broken.add(breaks or key)
-        self.problems.append(f"{source.at(key_shown(key))}: {text}")
+        self._counts[source] += 1
+        if self._counts[source] <= PROBLEMS_MAX:
+            self.problems.append(f"{source.at(key_shown(key))}: {text}")
+        elif self._counts[source] == PROBLEMS_MAX + 1:
+            where = f"file {source.file}" if source.kind == "file" else source.kind
+            more = f"more than {PROBLEMS_MAX} problems: correct these first, or is it another program's?"
+            self.problems.append(f"{where}: {more}")
 
     def _add_unknown(self, source: ConfigSource, key: str, found: Any, known: Sequence[str]) -> None:
         # Looking for the nearest word takes time, and a large file has room for many unknown ones.
-        hint = did_you_mean(found, known) if len(self.problems) < PROBLEMS_MAX else ""
+        hint = did_you_mean(found, known) if self._counts[source] < PROBLEMS_MAX else ""
         self._add(source, key, f"unknown key, expected one of {', '.join(known)}{hint}")
 
     def _is_right(

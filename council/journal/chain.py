@@ -48,7 +48,9 @@ def misfit(row: Any, after: Head | None = None) -> str:
     With ``after``, the row before it: also why it does not follow that one.
     """
     if after is not None and row.position != after.position + 1:
-        return f"it comes right after record {after.position}"
+        return (
+            f"it comes right after record {after.position}: record {after.position + 1} is missing or moved"
+        )
     if type(row.content) is not bytes or content_hash(row.content) != row.content_hash:
         return "its content does not fit its content_hash: one of them was changed"
     if after is not None and row.previous_hash != after.row_hash:

@@ -70,7 +70,7 @@ class DurableJournal(Journal):
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
-        self._unentered = 0  # records since their words were last entered
+        self._unentered = 1  # records whose words are not entered; an earlier coordinator may have left some
         self._checkpoints = CheckpointFile(checkpoint, signer, name, council_id)
         self._snapshots = snapshots.SnapshotStore(store.database, name, signer)
         self._snapshots.check_end()
@@ -130,8 +130,11 @@ class DurableJournal(Journal):
             after = Head(row.position, row.row_hash)
             self.tree.append(row.row_hash)
             writer.replay(unpacked(row.content, row.position).record)
-        if after != self.head:
+        if after.position < self.head.position:
             raise self._corrupt(after.position + 1, "it is missing")
+        if after != self.head:
+            what = "it is not the record that the journal ended with when this coordinator began"
+            raise self._corrupt(after.position, what)
 
     def _rows(self, after: int) -> Iterator[JournalRow]:
         while rows := self._store.records(self.name, after, ROWS_AT_ONCE):
@@ -182,7 +185,7 @@ class DurableJournal(Journal):
             asyncio.Future.exception
         )  # so that asyncio does not report it as unretrieved
         if self._unentered >= ENTER_AT:
-            self._unentered = 0  # if it fails, it is tried again after as many more
+            self._unentered = 1  # if it fails, it is tried again after as many more
             self._executor.submit(self._enter)
         return asyncio.shield(running)
 
@@ -230,6 +233,7 @@ class DurableJournal(Journal):
     def _enter(self) -> None:
         with self._logged("words not entered"):  # a search reads the records that are not entered
             self._store.enter_words()
+            self._unentered = 0
 
     def snapshot_due(self, position: int) -> bool:
         return self._snapshots.due(position)
@@ -265,7 +269,8 @@ class DurableJournal(Journal):
             self._executor.submit(self._do_due)
 
     def _do_due(self) -> None:
-        self._enter()
+        if self._unentered:
+            self._enter()
         self._checkpoints.write(self.epoch, self.head, self.tree)
 
     @property

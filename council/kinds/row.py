@@ -27,7 +27,7 @@ def fact(of: Event | Effect, which: Fact, *default: Any) -> Any:
     return getattr(of if hasattr(of, which) else getattr(of, of.__struct_fields__[0]), which, *default)
 
 
-class Message(NamedTuple):
+class MessageSpec(NamedTuple):
     """The message that brings an event: its type, its reader, and the kind of an INFO (rules 1.1, 1.2).
 
     ``by``: how its sender must have joined. ``parts``: the roles it may be sent in; empty for any.
@@ -112,7 +112,7 @@ class Row:
     style: str | Callable[[Data], str] = ""
     label: str = ""
     event: type[Event] | None = None
-    message: Message | None = None
+    message: MessageSpec | None = None
     sweeps: bool = False
     announced: type[Effect] | None = None
     counted: tuple[Metric, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from council.core import effects as do
 from council.core import events as ev
 from council.kinds import identity, incoming, phrases
-from council.kinds.row import Line, Message, Metric, Phrase, Row, counter, tells, timed
+from council.kinds.row import Line, MessageSpec, Metric, Phrase, Row, counter, tells, timed
 
 _CALL = "seat model"
 _ESCALATIONS = "council_escalations", "Escalations to Prime, and to a human."
@@ -57,7 +57,7 @@ _ROWS = (
         phrases.proposal,
         "bold",
         event=ev.ProposalSubmitted,
-        message=Message("PROPOSAL", incoming.submission, by="any", parts=("proposer",)),
+        message=MessageSpec("PROPOSAL", incoming.submission, by="any", parts=("proposer",)),
         announced=do.AnnounceProposal,
         counted=(counter("council_proposals", "Proposals that were taken in."),),
     ),
@@ -66,7 +66,7 @@ _ROWS = (
         phrases.ballot,
         lambda data: data["ballot"]["vote"],
         event=ev.BallotCast,
-        message=Message("VOTE", incoming.ballot, parts=("voter",)),
+        message=MessageSpec("VOTE", incoming.ballot, parts=("voter",)),
         announced=do.AnnounceBallot,
         counted=(
             counter("council_ballots", "Ballots that were counted.", "seat vote", when=lambda e: not e.late),
@@ -82,7 +82,7 @@ _ROWS = (
         phrases.failure,
         "yellow",
         event=ev.WorkFailed,
-        message=Message("INFO", incoming.fault, "fault"),
+        message=MessageSpec("INFO", incoming.fault, "fault"),
     ),
     Row(
         "loss",
@@ -97,7 +97,7 @@ _ROWS = (
         phrases.observation,
         lambda data: "yellow" if data["interrupt"] else "",
         event=ev.StreamObserved,
-        message=Message("INFO", incoming.observation, "observation"),
+        message=MessageSpec("INFO", incoming.observation, "observation"),
         announced=do.AnnounceObservation,
         counted=(
             counter(
@@ -114,7 +114,7 @@ _ROWS = (
         ("{seat} calls for Prime", "{reason}"),
         "yellow",
         event=ev.EscalationRaised,
-        message=Message("ESCALATION", incoming.escalation, parts=("voter", "observer")),
+        message=MessageSpec("ESCALATION", incoming.escalation, parts=("voter", "observer")),
     ),
     Row(
         "to_prime",
@@ -130,7 +130,7 @@ _ROWS = (
         phrases.ruling,
         "yellow",
         event=ev.RulingGiven,
-        message=Message("INFO", incoming.ruling, "ruling"),
+        message=MessageSpec("INFO", incoming.ruling, "ruling"),
         announced=do.AnnounceRuling,
         noted=lambda e: Line("ruling", {"seat": e.ruling.seat, "ruling": e.ruling.ruling}),
     ),
@@ -148,14 +148,14 @@ _ROWS = (
         phrases.answer,
         "cyan",
         event=ev.HumanAnswered,
-        message=Message("INFO", incoming.answer, "answer", by="human"),
+        message=MessageSpec("INFO", incoming.answer, "answer", by="human"),
     ),
     Row(
         "cancellation",
         ("{sender}", "{reason}"),
         label="taken back",
         event=ev.ProposalCancelled,
-        message=Message("INFO", incoming.cancellation, "cancel", by="any"),
+        message=MessageSpec("INFO", incoming.cancellation, "cancel", by="any"),
     ),
     Row(
         "decision",
@@ -179,14 +179,14 @@ _ROWS = (
         phrases.call,
         _DIM,
         event=ev.CallReserved,
-        message=Message("INFO", incoming.reservation, "reserve"),
+        message=MessageSpec("INFO", incoming.reservation, "reserve"),
     ),
     Row(
         "settlement",
         phrases.settlement,
         _DIM,
         event=ev.CallSettled,
-        message=Message("INFO", incoming.settlement, "settle"),
+        message=MessageSpec("INFO", incoming.settlement, "settle"),
     ),
     Row(
         "spending",
@@ -236,7 +236,7 @@ _ROWS = (
         phrases.outcome,
         lambda data: "green" if data["report"]["ok"] else "red",
         event=ev.ActionReported,
-        message=Message("INFO", incoming.report, "outcome", by="any"),
+        message=MessageSpec("INFO", incoming.report, "outcome", by="any"),
         announced=do.AnnounceOutcome,
         counted=(counter("council_action_outcomes", "Steps of approved actions.", "stage ok"),),
         logged=_outcome_logged,
@@ -247,7 +247,7 @@ _ROWS = (
         "green",
         "seat back",
         event=ev.SeatBeat,
-        message=Message("HEARTBEAT", incoming.heartbeat, parts=("voter", "observer")),
+        message=MessageSpec("HEARTBEAT", incoming.heartbeat, parts=("voter", "observer")),
         sweeps=True,
     ),
     Row("seat_died", ("{seat}", "{why}"), "red", "seat died", event=ev.SeatDied, sweeps=True),
@@ -283,7 +283,7 @@ _ROWS = (
         "cyan",
         "identity",
         event=ev.IdentityChanged,
-        message=Message("INFO", incoming.identity_change, identity.KIND, by="human"),
+        message=MessageSpec("INFO", incoming.identity_change, identity.KIND, by="human"),
         announced=do.AnnounceIdentityChange,
         logged=tells(
             "identity changed",
@@ -326,7 +326,7 @@ _ROWS = (
 BY_KIND: dict[str, Row] = {}
 JOURNALED: dict[type[ev.Event], Row] = {}
 ANNOUNCED: dict[type[do.Effect], Row] = {}
-MESSAGES: dict[tuple[str, str], Message] = {}
+MESSAGES: dict[tuple[str, str], MessageSpec] = {}
 COUNTED: dict[str, Metric] = {}
 
 

@@ -21,7 +21,7 @@ from council.runtime.outbox import TO_ONE
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
 # The newest proposals whose trace may still be asked for: as many as are announced between two readings of
 # ``telemetry/decision_spans``, which has one at least for each half of the feed.
-TRACED_MAX = 5_000
+TRACED_MAX = 10_000
 
 
 class _Held(Value, frozen=True):

@@ -21,7 +21,7 @@ from council.protocol.errors import MindError
 from council.runtime.surroundings import Clock
 
 if TYPE_CHECKING:
-    from council.agents.messaging.span_recorder import Spans
+    from council.agents.messaging.span_recorder import SpanRecorder
     from council.runtime.prompt_capacity import PromptCapacities
 
 
@@ -86,7 +86,7 @@ def new_council_id(name: str) -> str:
 
 
 def new_seat(
-    config: CouncilConfig, name: str, key: bytes, council_id: str, spans: Spans | None = None
+    config: CouncilConfig, name: str, key: bytes, council_id: str, spans: SpanRecorder | None = None
 ) -> SeatHost:
     """The seat of that name, with a new mind. Raises MindError."""
     seat = next(seat for seat in config.seats if seat.name == name)

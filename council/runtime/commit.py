@@ -114,9 +114,8 @@ class Commit:
             self.write_s = now - self._began_s
         self.kept_position = position
         self._began_s = self._lingering = None
-        self._look_at = (
-            now if self._stalled else math.inf
-        )  # who was told of a stall is told of its end at once
+        # The sessions that were told of a stall are told of its end at once.
+        self._look_at = now if self._stalled else math.inf
 
     def fail(self) -> None:
         """A write failed for good. No further write may follow a gap."""

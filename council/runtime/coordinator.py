@@ -205,13 +205,8 @@ class Coordinator:
         async with known.turn:  # a cancellation does not overtake the proposal that is still measured
             if batch:
                 self._refuse_if_troubled()
-            arrived: Iterable[Opened] = map(self._driver.open, batch)
-            if batch and self._fitting is not None:
-                arrived = [await self._measured(self._fitting, each) for each in arrived]
-                self._refuse_if_broken()
-                self._refuse_if_troubled()
             known.seen_s = self._clock.uptime()
-            await self._accept(arrived, session)
+            await self._accept(batch, session)
             self._settle()
         reply = await known.mailbox.collect(
             lambda: self._broken is None and self._driver.announcements.owes(session)
@@ -220,17 +215,15 @@ class Coordinator:
         self._refuse_if_broken()
         return reply
 
-    @staticmethod
-    async def _measured(fitting: PromptCapacities, opened: Opened) -> Opened:
-        """The envelope with the reason why it is a proposal that fits no seat, if it is one."""
-        if opened.envelope is None:
-            return opened
-        return opened._replace(unfit=await fitting.problem(opened.envelope))
-
-    async def _accept(self, arrived: Iterable[Opened], session: str) -> None:
+    async def _accept(self, batch: Sequence[bytes], session: str) -> None:
         """Has the driver receive these; answers those that can't be kept with the store's error."""
         now = self._clock.now()
-        for opened in arrived:
+        for opened in map(self._driver.open, batch):  # one at a time, because many may be large
+            if self._fitting is not None and opened.envelope is not None:
+                self._settle()  # for those before it: measuring takes a while, and may be cancelled
+                opened = opened._replace(unfit=await self._fitting.problem(opened.envelope))
+                self._refuse_if_broken()
+                now = self._clock.now()
             trouble = self._journal.trouble
             while trouble is None and (away := self._driver.receive(opened, now, session)):
                 self._settle()  # for what stands before it: the read takes a while, and may be cancelled

@@ -270,13 +270,11 @@ class Driver:
         """
         if now != self._woken_at:  # the envelopes of one call share a moment
             self.wake(now)
-        if opened.envelope is not None and not self.senders.keyring.matches(
-            opened.envelope.sender, opened.key
-        ):
-            opened = self.open(
-                opened.sealed
-            )  # while it waited its sender left; another may have the name now
         envelope = opened.envelope
+        if envelope is not None and not self.senders.keyring.matches(envelope.sender, opened.key):
+            # While it waited its sender left; another may have the name now.
+            opened = self.open(opened.sealed)
+            envelope = opened.envelope
         try:
             if envelope is None:
                 assert opened.error is not None
@@ -288,9 +286,8 @@ class Driver:
         except InternalError:
             raise
         except CouncilError as error:
-            if (
-                ballot := unreadable(error, opened.sealed)
-            ) is not None:  # its seat is asked once more (rules 1.2)
+            # The seat of an unreadable ballot is asked once more (rules 1.2).
+            if (ballot := unreadable(error, opened.sealed)) is not None:
                 with suppress(Refused):
                     if (away := self._first_away(ballot)) is None:
                         self._step(ballot, now, opened.sealed)

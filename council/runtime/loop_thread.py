@@ -68,13 +68,12 @@ class Background:
         """
         future = self._begin(coroutine)
         try:
-            while True:
-                try:
-                    return future.result(self._blocked_s)
-                except TimeoutError:
-                    if future.done():  # maybe the coroutine's own TimeoutError
-                        return future.result()
-                    self._refuse_if_blocked()
+            while not futures.wait([future], self._blocked_s).done:
+                probe = self._probe()
+                both: list[futures.Future[Any]] = [future, probe]
+                futures.wait(both, self._blocked_s, futures.FIRST_COMPLETED)
+                self._refuse_if_blocked(future, probe)
+            return future.result()
         except futures.CancelledError:
             raise self._cancelled() from None
         except BaseException:
@@ -92,7 +91,10 @@ class Background:
         result = asyncio.wrap_future(future)
         try:
             while not (await asyncio.wait([result], timeout=self._blocked_s))[0]:
-                await asyncio.to_thread(self._refuse_if_blocked)
+                probe = self._probe()
+                both: list[asyncio.Future[Any]] = [result, asyncio.wrap_future(probe)]
+                await asyncio.wait(both, timeout=self._blocked_s, return_when=asyncio.FIRST_COMPLETED)
+                self._refuse_if_blocked(future, probe)
         except BaseException:
             future.cancel()
             raise
@@ -105,7 +107,7 @@ class Background:
             self.refuse_own_thread()
             with self._passing:
                 self._refuse_if_ended()
-                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                return asyncio.run_coroutine_threadsafe(_run(coroutine), self._loop)
         except CallerError:
             coroutine.close()
             raise
@@ -122,13 +124,17 @@ class Background:
         if self._ending or not self._thread.is_alive():
             raise _ended()
 
-    def _refuse_if_blocked(self) -> None:
-        """Raises Unreachable if the loop does not turn for ``blocked_s`` seconds."""
-        turned = threading.Event()
+    def _probe(self) -> futures.Future[None]:
+        """A future that the loop sets in its next turn."""
+        probe: futures.Future[None] = futures.Future()
         with self._passing:
             self._refuse_if_ended()
-            self._loop.call_soon_threadsafe(turned.set)
-        if not turned.wait(self._blocked_s):
+            self._loop.call_soon_threadsafe(probe.set_result, None)
+        return probe
+
+    def _refuse_if_blocked(self, *waited: futures.Future[Any]) -> None:
+        """Raises Unreachable if the loop has set none of these within ``blocked_s`` seconds."""
+        if not any(future.done() for future in waited):
             raise Unreachable(
                 f"the council's event loop has not turned for {self._blocked_s:g} s; it is at {self._place()}. "
                 "An asynchronous mind must await where it waits: make one that blocks a plain function, "
@@ -169,4 +175,12 @@ class Background:
 
 
 def _ended() -> CallerError:
-    return CallerError("this loop has ended, since its council was closed; launch or connect anew")
+    return CallerError("this council or pool was closed; launch or connect anew")
+
+
+async def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result. Its error counts as retrieved, although a caller that has cancelled ignores it."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return await coroutine

@@ -17,7 +17,7 @@ from council.runtime.feed import touched
 from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
-    from council.agents.messaging.span_recorder import Spans
+    from council.agents.messaging.span_recorder import SpanRecorder
     from council.config.settings import CouncilConfig
     from council.runtime.coordinator import Coordinator, View
     from council.telemetry.tracing import Traces
@@ -47,7 +47,7 @@ class _Open:
 class DecisionSpans(Watcher):
     """Makes a span ``council.decide`` of each decision. The next coordinator makes those of what stays open."""
 
-    def __init__(self, council: str, coordinator: Coordinator, spans: Spans) -> None:
+    def __init__(self, council: str, coordinator: Coordinator, spans: SpanRecorder) -> None:
         self._council = council
         self._spans = spans
         self._open: dict[str, _Open] = {}

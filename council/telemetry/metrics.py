@@ -210,9 +210,8 @@ class Meter(Watcher):
         for name in state.rules.seats:
             account = state.paid.get(name)
             self._put_caps(name, own.get(name, budget.seat), total([account] if account else []))
-        held: dict[tuple[str, ...], int] = dict.fromkeys(
-            self._held, 0
-        )  # a series that was recorded falls to 0
+        # A series that was recorded falls to 0.
+        held: dict[tuple[str, ...], int] = dict.fromkeys(self._held, 0)
         for call in (granted.call for granted in state.calls.values()):
             series = tuple(self._labels(_HELD, (call.seat, call.model)).values())[1:]
             held[series] = held.get(series, 0) + call.worst.tokens
@@ -291,6 +290,8 @@ class MetricsServer:
 def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> Any:
     """The metrics as they are when they are asked for, at any path: the meter reads first, on ``loop``."""
     from prometheus_client import make_asgi_app
+    from prometheus_client.exposition import choose_encoder
+    from starlette.requests import Request
     from starlette.responses import PlainTextResponse
 
     metrics = make_asgi_app(registry.collected)
@@ -298,16 +299,24 @@ def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) 
     async def read() -> None:
         meter.read()
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def response(request: Request) -> Any:
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("expected GET or HEAD", 405, {"Allow": "GET, HEAD"})
+        try:
+            read_later = (b"accept", b"accept-encoding")
+            given = [(name, value.decode()) for name, value in request.headers.raw if name in read_later]
+            choose_encoder(",".join(value for name, value in given if name == b"accept"))
+        except (TypeError, ValueError):  # not UTF-8, or a version that is not a number
+            return PlainTextResponse("Accept can't be read: expected what Prometheus sends, or none", 400)
         try:
             async with asyncio.timeout(SCRAPE_S):
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(read(), loop))
-            await metrics(scope, receive, send)
         except TimeoutError:
-            late = f"the coordinator has not answered within {SCRAPE_S:g} s"
-            await PlainTextResponse(late, 503)(scope, receive, send)
-        except (TypeError, ValueError):  # a version that is not a number
-            unread = "Accept can't be read: expected what Prometheus sends, or none"
-            await PlainTextResponse(unread, 400)(scope, receive, send)
+            return PlainTextResponse(f"the coordinator has not answered within {SCRAPE_S:g} s", 503)
+        return metrics
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        answer = await response(Request(scope))
+        await answer(scope, receive, send)
 
     return app

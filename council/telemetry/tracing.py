@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
 
-    from council.agents.messaging.span_recorder import Spans
+    from council.agents.messaging.span_recorder import SpanRecorder
     from council.config.settings import CouncilConfig
 
 # The last spans are sent within so many seconds or lost: a council also closes if the collector is away.
@@ -35,11 +35,11 @@ class Traces:
         self._tracer = provider.get_tracer("council")
         self.close = close
 
-    def spans(self, council_id: str) -> Spans:
+    def spans(self, council_id: str) -> SpanRecorder:
         """The maker of spans for a part of that council."""
-        from council.agents.messaging.span_recorder import Spans
+        from council.agents.messaging.span_recorder import SpanRecorder
 
-        return Spans(self._tracer, council_id, getattr(self.provider, "sampler", None))
+        return SpanRecorder(self._tracer, council_id, getattr(self.provider, "sampler", None))
 
 
 def traces_of(config: CouncilConfig, part: str) -> Traces | None:

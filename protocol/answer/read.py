@@ -22,7 +22,7 @@ from council.protocol.answer.sections import (
     TRACE_CHARS_MAX,
     TRANSITIONS_MAX,
     VERBS,
-    Ballot,
+    BallotSection,
     ControlPacket,
     ExecutionMetadata,
     ImpactAnalysis,
@@ -89,7 +89,7 @@ class Reading:
 
     packet: ControlPacket
     surface: str
-    ballot: Ballot | None
+    ballot: BallotSection | None
     parse_confidence: float
     confidence: float | None = None
     warnings: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
     return Reading(
         packet=packet,
         surface=reader.surface(found.value),
-        ballot=reader.one(Ballot, found.value.get("ballot"), "ballot"),
+        ballot=reader.one(BallotSection, found.value.get("ballot"), "ballot"),
         parse_confidence=parse_confidence,
         confidence=reader.confidence,
         warnings=_listed(notes),

@@ -172,7 +172,7 @@ class ControlPacket(Section):
     learning_signals: LearningSignals | None = None
 
 
-class Ballot(Section):
+class BallotSection(Section):
     """The third key of an answer (rules 6.6). All its fields are required, because nothing is guessed for a vote.
 
     ``proposal_id`` is for a model that names its proposal; the caller compares it.

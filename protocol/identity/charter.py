@@ -263,9 +263,8 @@ def _instructions(value: object) -> object:
     found = {initial.key: initial for initial in INITIAL_INSTRUCTIONS}
     for key, given in value.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise refusal(
-                "is not a key: expected lower-case letters, digits and _, a letter first", quoted(key)
-            )
+            problem = "is not a key: expected lower-case letters, digits and _, a letter first"
+            raise refusal(problem, quoted(key))
         if not isinstance(given, Mapping):
             raise refusal(f"expected an object, found {kind_of(given)}", key)
         stage = {} if key not in found else {"stage": found[key].stage}

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from council.protocol.answer.sections import Section
 from council.protocol.models import EMPTY, Model
 from council.protocol.packet import Word
+from council.protocol.values import quoted
 
 
 def _unset(value: object) -> object:
@@ -23,6 +24,10 @@ def _unset(value: object) -> object:
 Limit = Annotated[Annotated[int, Field(gt=0, le=2**63 - 1)] | None, BeforeValidator(_unset)]
 Seconds = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_unset)]
 ModelName = Annotated[Word | None, BeforeValidator(_unset)]
+
+
+def _shown(key: object) -> str:
+    return key if isinstance(key, str) and key.isidentifier() and len(key) <= 64 else quoted(key)
 
 
 class SeatProfile(Section):
@@ -50,7 +55,7 @@ class Profiles(Model):
         if not isinstance(value, Mapping):
             return value
         known = {key: value[key] for key in ("shard_profiles", "default_shard") if key in value}
-        return known | {"ignored": tuple(str(key) for key in value if key not in known)}
+        return known | {"ignored": tuple(_shown(key) for key in value if key not in known)}
 
     def profile(self, name: str) -> SeatProfile:
         """The profile of this name, or the default."""

@@ -106,7 +106,7 @@ def test_every_key_is_one_that_the_sections_have() -> None:
         required = {key for key, field in model.model_fields.items() if field.is_required()}
         assert required <= asked["properties"].keys()
     ballot = SCHEMAS["ballot"]["properties"]["ballot"]["properties"]
-    assert ballot.keys() == sections.Ballot.model_fields.keys() - {"proposal_id"}
+    assert ballot.keys() == sections.BallotSection.model_fields.keys() - {"proposal_id"}
     operation = PACKET["properties"]["memory_operations"]["items"]["properties"]["op"]["enum"]
     assert operation == ["promote_to_long_term", "store_vector", "note", "forget"]
     scope = PACKET["properties"]["impact_analysis"]["properties"]["estimated_scope"]["enum"]

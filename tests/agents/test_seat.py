@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import itertools
 import math
@@ -21,7 +22,7 @@ from council.agents.mind import Case, Opinion, Ruling, ShownBallot, Turn, as_min
 from council.agents.seat import heartbeat, outgoing
 from council.agents.seat.host import SeatHost
 from council.agents.seat.remote import RemoteSeat
-from council.agents.seat.threads import HUNG_THREADS_MAX
+from council.agents.seat.threads import HUNG_THREADS_MAX, Threads
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vote
 from council.protocol.signing import Keyring
@@ -308,6 +309,7 @@ RAISED: dict[str, tuple[Callable[[], BaseException], str]] = {
     "SystemExit": (lambda: SystemExit(3), "3"),
     "KeyboardInterrupt": (lambda: KeyboardInterrupt("^C"), "^C"),
     "CancelledError": (lambda: asyncio.CancelledError("by itself"), "cancelled"),
+    "concurrent CancelledError": (lambda: concurrent.futures.CancelledError("lost"), "CancelledError"),
     "StopIteration": (lambda: StopIteration("empty"), "StopIteration"),
     "StopAsyncIteration": (lambda: StopAsyncIteration("empty"), "StopAsyncIteration"),
     "TimeoutError": (lambda: TimeoutError("too slow"), "its mind raised TimeoutError: too slow"),
@@ -398,6 +400,25 @@ async def test_a_mind_that_ignores_cancellation_costs_its_ballots_only() -> None
     release.set()
     await asyncio.sleep(0.05)
     assert await bench.seat.exchange([]) == (False, [])
+
+
+@in_loop
+async def test_a_call_that_ends_as_it_is_given_up_is_not_counted_as_hung() -> None:
+    threads, free = Threads("lite", "reviews", 1), threading.Event()
+    began: list[threading.Thread] = []
+
+    def think() -> None:
+        began.append(threading.current_thread())
+        free.wait(HANG_S)
+
+    given_up = asyncio.ensure_future(threads.run(think))
+    await until(lambda: bool(began))
+    free.set()
+    began[0].join()  # the loop stands still until the thread has ended
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    assert given_up.cancelled()
+    assert threads.hung == 0
 
 
 @in_loop

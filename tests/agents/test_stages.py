@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from council.agents.llm import accept, stages
 from council.agents.llm.accept import Unusable, checked
-from council.agents.llm.calls import Answer
+from council.agents.llm.calls import ModelAnswer
 from council.agents.llm.stages import StepPublisher, stages_for
 from council.agents.mind import Case, Observation, Stream, Turn
 from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
@@ -204,7 +205,7 @@ def test_nonces_are_fresh_for_each_call_and_stand_in_nothing_that_is_shown() -> 
     assert len({first.nonce, again.nonce, other.nonce}) == 3
     for prompt in (again, other):
         with pytest.raises(Unusable, match="behind its mark"):
-            checked(CASE, prompt, Answer(leaked, "stop"), stages.observation)
+            checked(CASE, prompt, ModelAnswer(leaked, "stop"), stages.observation)
     assert first.nonce is not None
     forced = builder(new_nonce=beginning(first.nonce, "ab" * 8))
     assert wait(forced.observe(CASE, Stream("prime", "plan", leaked, False), marked=True)).nonce == "ab" * 8
@@ -281,7 +282,7 @@ def taken(prompt: Prompt, text: str) -> Any:
         "verify": stages.verification,
         "ballot": accept.opinion,
     }
-    return checked(CASE, prompt, Answer(text, "stop"), takings[prompt.task])
+    return checked(CASE, prompt, ModelAnswer(text, "stop"), takings[prompt.task])
 
 
 @pytest.mark.parametrize("stage", ["plan", "halted", "observe", "verify"])
@@ -415,6 +416,22 @@ def test_what_stands_behind_the_list_is_neither_said_nor_a_plan() -> None:
     assert said == ["1. look\n"]
     with pytest.raises(Unusable, match="more in it than the \"plan\": 'ballot'"):
         taken(prompt_of("plan"), answer)
+
+
+def test_a_plan_of_many_quotes_is_parsed_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: each quote parses the whole text again."""
+    parsed: list[int] = []
+
+    def counted(text: str, **more: Any) -> Any:
+        parsed.append(len(text))
+        return from_json(text, **more)
+
+    monkeypatch.setattr(stages, "from_json", counted)
+    telling = StepPublisher(None, lambda text: None)
+    for char in '{"plan":[' + '"",' * 5_000:
+        telling.add(char)
+    assert parsed[-1] > 13_000
+    assert len(parsed) < 100
 
 
 def test_a_plan_is_heard_step_by_step() -> None:

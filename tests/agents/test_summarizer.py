@@ -281,6 +281,13 @@ IDENTITY = (
 )
 
 
+@pytest.mark.parametrize("blanks", ["  ", "\t", "\xa0\xa0", "\u3000", "\x1f "])
+def test_the_indentation_of_a_line_stays_with_it(blanks: str) -> None:
+    """Mutation: only spaces and tabs are known as indentation."""
+    first, second = "ada: The index is old.\n", f"{blanks}It was built in May.\n"
+    assert split(first + second) == [first, second]
+
+
 def test_core_rules_stay_when_an_identity_is_shortened() -> None:
     """Rules 2.5. Fails when what must stay is only ranked first."""
     for tokens_max in range(GPT(MARK + "\n" + " ".join(RULES)) + 1, GPT(IDENTITY), 7):

@@ -313,7 +313,7 @@ def test_an_export_names_the_record_behind_a_gap(
         connection.commit()
     said = cli("store", "export", "export", "--url", str(path))
     assert said.code == DAMAGED
-    assert "record 5 of journal 'council': it comes right after record 3" in said.err
+    assert "record 5 of journal 'council': it comes right after record 3: record 4 is missing" in said.err
     assert not (home / "export").exists()
 
 

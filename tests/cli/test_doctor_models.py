@@ -151,6 +151,17 @@ def test_a_model_that_its_server_has_not(cli: Cli) -> None:
     assert "it has qwen3:14b, other; did you mean qwen3:14b?" in found["seat lite"][1]
 
 
+def test_a_server_that_answers_for_a_model_that_it_does_not_list(cli: Cli) -> None:
+    code, found = on(cli, [HELD], rows=listed("other"))
+    assert (code, found["seat lite"][0]) == (0, "ok")
+    assert "context window unknown" in found["seat lite"][1]
+    level, said = found["seat lite model"]
+    assert (level, "lists no qwen3:8b, and answered: perhaps as another; it has other" in said) == (
+        "warn",
+        True,
+    )
+
+
 def test_a_server_without_json_schema(cli: Cli) -> None:
     for refusal, form in (("json_schema", "json_object"), ("response_format", "text")):
         script = [without("response_format", f"{refusal} is not known", HELD, in_form="json_schema")]

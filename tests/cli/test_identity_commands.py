@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,35 @@ def test_the_journals_identity_is_printed_as_a_charters_file(
     said = cli("identity", "show", "--journal", "--of", "ffff", "--url", str(home / "store.db"))
     assert (said.code, FIRST.content_hash()[:12] in said.err.replace("\n", "")) == (2, True)
     assert cli("identity", "show", "--of", "ffff").code == 2
+
+
+def test_a_damaged_start_hides_no_later_identity(
+    cli: Cli, home: Path, charter: Path, wider: Path, up: Up
+) -> None:
+    store = home / "store.db"
+    council = up(launched(home, charter))
+    proposed(cli, str(wider))
+    council.close()
+    council = up(launched(home, wider))
+    council.status()
+    council.close()
+    with closing(sqlite3.connect(store)) as connection, connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for (name,) in names:
+            connection.execute(f"DROP TRIGGER {name}")
+        starts = "SELECT position FROM packet_store WHERE packet_type LIKE '%start' ORDER BY position"
+        first, last = [each for (each,) in connection.execute(starts)]
+        connection.execute("UPDATE packet_store SET epoch = epoch + 9 WHERE position = ?", (first,))
+    show = ("identity", "show", "--journal", "--url", str(store), "--json")
+    for options in ((), ("--of", SECOND.content_hash()[:8])):
+        said = cli(*show, *options)
+        assert said.code == 0, said
+        assert json.loads(said.out)["hash"] == SECOND.content_hash()
+    assert cli(*show, "--of", FIRST.content_hash()[:8]).code == 2  # only a damaged record has it
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE packet_store SET epoch = epoch + 9 WHERE position = ?", (last,))
+    said = cli(*show)
+    assert (said.code, f"record {last} is damaged" in said.err) == (4, True), said
 
 
 # Changed

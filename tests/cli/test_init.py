@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import json
+import os
 import re
 import socket
 import threading
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +24,7 @@ from council.agents.llm import calls
 from council.cli.setup import init, servers, starter
 from council.config.load import load
 from council.config.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig
+from council.protocol.errors import Unreachable
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
 from tests.examples import tried
@@ -283,6 +290,41 @@ def test_a_key_is_sent_nowhere_else(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
         assert (said.code, elsewhere.asked) == (4, [])
 
 
+def test_a_key_is_not_sent_to_ollamas_own_path(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THEIR_KEY", SECRET)
+    with Server(listed("qwen3:8b", owner="library"), key=SECRET) as server:
+        assert cli("init", "--base-url", server.base_url, "--api-key-env", "THEIR_KEY").code == 0
+    assert "/api/ps" not in [path for path, _ in server.asked]
+
+
+def test_the_usual_port_names_only_a_server_of_an_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, kind in (("vllm", "vLLM"), ("llamacpp", "llama.cpp"), ("unknown", "Ollama")):
+        with Server(listed("one", owner=owner, max_model_len=8_192)) as server:
+            monkeypatch.setattr(servers, "_OLLAMAS_PORT", urlsplit(server.base_url).port)
+            found = servers.ask(server.base_url, None, HANG_S)
+        assert (found.kind, found.window("one")) == (kind, None if kind == "Ollama" else 8_192)
+
+
+def test_a_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: each read has the whole time-out to itself."""
+    clock = itertools.count(0, 2 * HANG_S)
+    monkeypatch.setattr(servers, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(b" ")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        with pytest.raises(Unreachable, match="it did not answer in time"):
+            servers.ask(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", None, HANG_S)
+        dripping.join()
+
+
 def test_wrong_usage_says_what_is_wrong(cli: Cli) -> None:
     for arguments, words in (
         ("--base-url 127.0.0.1:8000", "expected http://host/v1"),
@@ -345,8 +387,32 @@ def test_a_file_that_would_not_be_read_is_not_written(cli: Cli, home: Path) -> N
     assert "[tool.council]" in said.err
     assert not (home / "council.toml").exists()
     assert cli("init", "--config", "mine.toml").code == 0
-    (home / "pyproject.toml").write_text("[tool.other]\n", encoding="utf-8")
-    assert cli("init").code == 0
+    for text in ("[tool.other]\n", "no TOML"):
+        (home / "pyproject.toml").write_text(text, encoding="utf-8")
+        assert cli("init", "--force").code == 0
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "council.toml"
+    file.write_text("quorum = 2\n", encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        said = cli("init", "--force")
+    assert (said.code, "No space left" in said.err) == (2, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(starter, "text", lambda *_: "quorum = 0\n")
+        assert cli("init", "--force").code == 2
+    assert file.read_text(encoding="utf-8") == "quorum = 2\n"
+    assert cli("init", "--force").code == 0
+    assert file.stat().st_mode & 0o777 == 0o644
+    os.mkfifo(home / "pipe")
+    assert cli("init", "--force", "--config", "pipe").code == 2  # and nobody is waited for
+
+
+def full(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_is_written_is_judged_with_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from council.core import events as ev
 from council.core.state import CouncilState, Moment
 from council.core.state_store import Effects, origin, unknown
 from council.kinds import table
-from council.kinds.row import Message, Row, counter, tells
+from council.kinds.row import MessageSpec, Row, counter, tells
 from council.protocol.errors import CouncilError
 from tests.patience import HANG_S
 from tests.runtime.test_eventlog import Logged
@@ -71,7 +71,7 @@ ROW = Row(
     ("{human} marks it {colour}", "{why}"),
     "yellow",
     event=Marked,
-    message=Message(
+    message=MessageSpec(
         "INFO",
         lambda message: message.build(Marked, colour=message.fact("colour", str)),
         "mark",

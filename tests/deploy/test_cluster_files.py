@@ -180,6 +180,21 @@ def test_a_node_that_its_parent_does_not_wait_for_is_seen_to_end(tmp_path: Path)
     assert not (tmp_path / "ray-node.pid").exists()
 
 
+def test_a_node_that_an_earlier_version_started_is_ended(tmp_path: Path) -> None:
+    """Mutation: to compare only with the form of the time that this version keeps."""
+    node = subprocess.Popen(["sleep", "600"])
+    try:
+        began = subprocess.run(
+            ["ps", "-o", "lstart=", "-p", str(node.pid)], capture_output=True, text=True, check=True
+        )
+        (tmp_path / "ray-node.pid").write_text(f"{node.pid}\n{began.stdout}")
+        subprocess.run([str(DEPLOY / "ray-node"), "end", "--home", str(tmp_path)], check=True, timeout=HANG_S)
+        assert node.wait(HANG_S) == -15
+    finally:
+        node.kill()
+        node.wait()
+
+
 def test_the_ray_cluster_of_kubernetes_holds_together() -> None:
     """What can be seen without a cluster: its own definitions are checked by KubeRay when it is applied."""
     cluster, policy = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text(encoding="utf-8"))

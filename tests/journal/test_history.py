@@ -387,7 +387,9 @@ def test_a_record_that_is_gone_is_missed_by_whoever_reads_all(
     store: PacketStore, lived: tuple[Hand, dict[str, str]], address: str
 ) -> None:
     unguarded(address, "DELETE FROM packet_store WHERE position = 6")
-    with pytest.raises(StoreCorrupt, match="record 7 is damaged: it comes right after record 5"):
+    with pytest.raises(
+        StoreCorrupt, match="record 7 is damaged: it comes right after record 5: record 6 is missing"
+    ):
         list(history.records(store.database, NAME))
 
 

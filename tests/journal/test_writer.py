@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from council.core.state import Rules
 from council.journal import checkpoint, writer
-from council.journal.chain import Tree
+from council.journal.chain import Head, Tree
 from council.journal.checkpoint import Checkpoint, Signer
 from council.journal.engines import READERS
 from council.journal.packets import packet_id
@@ -40,6 +40,7 @@ from tests.journal.journals import begun, life
 from tests.journal.writing import (
     KEY,
     NAME,
+    fresh,
     journal_of,
     locked,
     opened,
@@ -524,6 +525,21 @@ def test_the_first_record_that_does_not_fit_is_named_at_the_start(
     assert file.read_bytes() == signed, "a journal that could not be read back was vouched for"
 
 
+def test_an_end_that_changed_since_the_epoch_began_is_named(address: str) -> None:
+    hand, _ = life()
+    with journal_of(address) as journal:
+        write(journal, hand.records[:4])
+        end = journal.head
+        for head, says in (
+            (Head(5, bytes(32)), "record 5 of .*it is missing"),
+            (Head(4, bytes(32)), "record 4 of .*it is not the record that the journal ended with"),
+        ):
+            journal.head, journal.tree = head, Tree()
+            with pytest.raises(JournalCorrupt, match=says):
+                journal.recover(fresh(hand.rules, journal.decided))
+        journal.head = end
+
+
 def test_a_record_under_another_place_is_none(address: str) -> None:
     """Also where all hashes fit, since whoever wrote it made them."""
     hand = begun()
@@ -589,6 +605,32 @@ def test_words_are_entered_behind_the_records(address: str, monkeypatch: pytest.
     write(journal, hand.records[15:16])
     journal.close_now()
     assert words(address) > many
+
+
+@only_sqlite
+def test_an_idle_journal_writes_nothing(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: a transaction at each checkpoint's time, which waits where the store is locked."""
+    hand, _ = life()
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_S", 0.0)
+    with journal_of(address) as journal:
+        entered: list[int] = []
+        enter_words = journal._store.enter_words
+
+        def enter() -> None:
+            entered.append(journal.head.position)
+            enter_words()
+
+        monkeypatch.setattr(journal._store, "enter_words", enter)
+
+        def ticks() -> None:
+            for _ in range(3):
+                journal.tend()
+                journal._executor.submit(lambda: None).result(HANG_S)
+
+        ticks()
+        write(journal, hand.records[:2])
+        ticks()
+    assert entered == [0, 2]  # an earlier coordinator may have left some
 
 
 @only_sqlite

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from council.agents.llm import accept
-from council.agents.llm.calls import Answer
+from council.agents.llm.calls import ModelAnswer
 from council.agents.llm.endpoint import Endpoint, shared
 from council.agents.mind import Cost, Opinion, Ruling, ShownBallot
 from council.agents.model import ModelMind
@@ -279,7 +279,7 @@ def test_hostile_answers_are_read_in_the_time_of_their_length() -> None:
         accept.bare(bait)
         accept.shows(CANARY, bait)
         with pytest.raises(accept.Unusable):
-            accept.opinion(CASE, Answer(bait, "stop"), PROMPT)
+            accept.opinion(CASE, ModelAnswer(bait, "stop"), PROMPT)
 
     for bait in (
         "```" + " " * 131_000 + "x",
@@ -374,7 +374,7 @@ def test_a_ruling_in_a_fence_counts_and_one_is_asked_for_again() -> None:
 def test_no_text_makes_a_vote_by_chance(text: str) -> None:
     for taken in (accept.opinion, accept.ruling):
         with pytest.raises(accept.Unusable):
-            accept.checked(CASE, PROMPT, Answer(text, "stop"), taken)
+            accept.checked(CASE, PROMPT, ModelAnswer(text, "stop"), taken)
 
 
 @settings(max_examples=tried(60))
@@ -387,7 +387,7 @@ def test_a_ballot_that_is_taken_is_the_one_that_was_written(vote: str, cut: int,
     """Cut anywhere, it is the whole ballot or none."""
     text = ballot(vote)
     try:
-        opinion = accept.checked(CASE, PROMPT, Answer(text[:cut], finish), accept.opinion)
+        opinion = accept.checked(CASE, PROMPT, ModelAnswer(text[:cut], finish), accept.opinion)
     except accept.Unusable:
         assert cut < len(text) or finish != "stop"
     else:

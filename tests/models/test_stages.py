@@ -19,8 +19,9 @@ from council.agents.prompting.prompt import Execution
 from council.agents.seat.plan_stream import HALTS_MAX
 from council.protocol.errors import ModelError
 from tests.models.minds import CANARY, CASE, NONCE, Account, mind_on
-from tests.models.stub import Entry, Stub, ballot, endless, hangs, refuse, resets, says
+from tests.models.stub import Call, Entry, Stub, ballot, endless, hangs, refuse, resets, says
 from tests.patience import HANG_S
+from tests.protocol.test_markers_spoofs import TEXTS as SPOOFS
 
 DEED = replace(CASE, action={"tool": "shell", "args": {"command": "rm -r index"}}, risk_level="med")
 STEPS = ["Who reads the index?", 'Does "rm -r" reach more than that?']
@@ -482,6 +483,26 @@ def test_what_does_not_say_success_is_no_success(text: str, form: str) -> None:
 
 
 # Spoofs
+
+
+async def echoes(call: Call) -> None:
+    """A model that answers with the text that it was shown from outside."""
+    await says(call.body["messages"][1]["content"])(call)
+
+
+def test_no_spoof_that_is_echoed_makes_a_plan_an_interrupt_or_a_success() -> None:
+    """On a server without schemas; the whole corpus is tried in tests/agents/test_stages.py."""
+
+    async def run(mind: ModelMind) -> None:
+        for text in SPOOFS[::25]:
+            case = replace(DEED, body=text)
+            stream = replace(STREAM, text=text)
+            for work in (mind.observe(case, stream), mind.verify(case, text), mind.review(case)):
+                with pytest.raises(ModelError):
+                    await work
+
+    with Stub({"small": [echoes]}) as stub:
+        asyncio.run(run(mind_on(stub, answer_format="text", stages="two")))
 
 
 def test_a_plan_that_was_planted_as_json_is_no_plan() -> None:

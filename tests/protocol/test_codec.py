@@ -246,6 +246,9 @@ def test_a_higher_minor_version_may_append() -> None:
     data = rewritten(envelope, change)
     assert decode(data) == envelope
     assert claims_of(read_head(data)[1])["type"] == "PROPOSAL"
+    for kind in (b"PROPOSAL", b"x" * 65, "x" * 65):
+        sender, head = read_head(rewritten(envelope, put(6, value=kind)))
+        assert (sender, claims_of(head)["type"]) == (envelope.sender, None)
     without = rewritten(vote(), lambda found: (put(1, value=7)(found), found.extend([None, "new"])))
     assert decode(without) == vote()
 

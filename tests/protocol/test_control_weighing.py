@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from council.protocol.answer.read import Reading, Weighed, read, weigh
-from council.protocol.answer.sections import Ballot, ControlPacket
+from council.protocol.answer.sections import BallotSection, ControlPacket
 from council.protocol.envelope import REASON_CHARS_MAX
 from tests.cases import each
 
@@ -182,7 +182,9 @@ def test_a_models_own_count_of_tokens_settles_nothing() -> None:
 def test_no_packet_makes_a_ballot_laxer(
     vote: str, confidence: float, risk: str, sections: dict[str, Any], stated: float | None
 ) -> None:
-    ballot = Ballot.model_validate({**BALLOT, "vote": vote, "confidence": confidence, "risk_level": risk})
+    ballot = BallotSection.model_validate(
+        {**BALLOT, "vote": vote, "confidence": confidence, "risk_level": risk}
+    )
     packet = ControlPacket.model_validate(sections)
     found = weigh(Reading(packet, "", ballot, 1.0, confidence=stated))
     assert found is not None

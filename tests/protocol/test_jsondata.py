@@ -177,6 +177,12 @@ def test_characters_have_a_limit_altogether() -> None:
     assert caught.value.limit == CHARS_MAX
 
 
+@pytest.mark.parametrize(("text", "unit"), [("[1, 2]", "characters"), (b"[1, 2]", "bytes")])
+def test_a_text_above_its_limit_is_measured_in_its_own_unit(text: str | bytes, unit: str) -> None:
+    with pytest.raises(EnvelopeTooLarge, match=f"6 {unit} of JSON; at most 5 are read"):
+        read_json(text, field="x", bytes_max=5)
+
+
 def test_only_a_mapping_is_an_object() -> None:
     for value in ([], "x", None, 1, [("a", 1)]):
         with pytest.raises(EnvelopeError, match="expected an object"):

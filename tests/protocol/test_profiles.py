@@ -57,6 +57,7 @@ def test_what_is_not_known_is_kept_or_named() -> None:
     assert found.profile("a").data()["enable_learning"] is True
     assert found.ignored == ("provider", "api_key")
     assert "secret" not in repr(found)
+    assert Profiles.checked({"\x1b[2J": 1, "k" * 65: 2}).ignored == (r"'\x1b[2J'", rf"'{'k' * 40}\u2026'")
 
 
 @each(

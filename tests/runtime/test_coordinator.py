@@ -35,6 +35,7 @@ from council.runtime import coordinator as coordinator_module
 from council.runtime import messages
 from council.runtime.commit import LINGERS_MAX
 from council.runtime.coordinator import SESSION_IDLE_S, Coordinator
+from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Stalled, Told
 from council.runtime.surroundings import Clock
 from tests.patience import HANG_S
@@ -260,6 +261,30 @@ async def test_what_a_session_sends_later_does_not_overtake_what_is_still_measur
         assert decision.outcome == "cancelled"
 
 
+@in_loop
+async def test_a_batch_is_opened_measured_and_received_one_envelope_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutation: all envelopes of a batch are decoded, and held, before the first is received."""
+    steps: list[str] = []
+
+    def noted(step: str, do: Any) -> Any:
+        return lambda *given: [steps.append(step), do(*given)][1]
+
+    fitting = SlowFitting()
+    fitting.gate.set()
+    async with Bench(fitting=fitting) as bench:
+        client = await bench.client()
+        batch = [client.proposal(), client.proposal()]
+        monkeypatch.setattr(Driver, "open", noted("open", Driver.open))
+        monkeypatch.setattr(Driver, "receive", noted("receive", Driver.receive))
+        monkeypatch.setattr(SlowFitting, "problem", noted("measure", SlowFitting.problem))
+        exchange = asyncio.create_task(client.exchange(*batch))
+        await until(lambda: len(steps) >= 6)
+        assert steps[:6] == ["open", "measure", "receive"] * 2
+        await exchange
+
+
 @pytest.mark.parametrize("passing", [True, False])
 @in_loop
 async def test_a_proposal_is_not_taken_in_when_the_store_fails_while_it_is_measured(passing: bool) -> None:
@@ -279,8 +304,13 @@ async def test_a_proposal_is_not_taken_in_when_the_store_fails_while_it_is_measu
         else:
             coordinator._break(OSError("no room is left"))
         fitting.gate.set()
-        with pytest.raises(StoreFull if passing else OperatorError, match="no room is left"):
-            await call
+        if passing:
+            (failed,) = await call
+            assert isinstance(failed, Failed)
+            assert (failed.type, failed.message) == ("StoreFull", "no room is left")
+        else:
+            with pytest.raises(OperatorError, match="no room is left"):
+                await call
         assert coordinator._driver.position == before
         assert not coordinator._driver.state.open
         if passing:

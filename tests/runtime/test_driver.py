@@ -388,6 +388,8 @@ def test_a_part_that_does_not_fit_how_its_sender_joined_is_refused(sender: str, 
         ("HEARTBEAT", "proposer"),
         ("VOTE", "proposer"),
         ("VOTE", "observer"),
+        ("VOTE", "coordinator"),
+        ("VOTE", "human"),
     ],
 )
 def test_each_type_of_message_has_its_part(hand: Hand, type: str, role: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Any
 
@@ -371,6 +372,42 @@ def test_a_seat_that_makes_names_up_makes_no_series_without_end(
     assert found == {f"model-{number}" for number in range(5)} | {"other"}
     other = metered.value("council_model_tokens_total", seat="other", model="other")
     assert other == 150.0
+
+
+async def status(metered: Metered, method: str, accept: bytes = b"", encoding: bytes = b"") -> int:
+    """The status of a request to the metrics' app."""
+    app = metrics._scraped(metered.registry, metered.meter, asyncio.get_running_loop())
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"accept", accept), (b"accept-encoding", encoding)]
+    scope = {"type": "http", "method": method, "path": "/metrics", "query_string": b"", "headers": headers}
+    await app(scope, receive, send)
+    return sent[0]["status"]
+
+
+@pytest.mark.parametrize(
+    ("method", "found"), [("GET", 200), ("HEAD", 200), ("POST", 405), ("OPTIONS", 405), ("DELETE", 405)]
+)
+def test_only_a_get_or_head_is_served(metered: Metered, method: str, found: int) -> None:
+    assert asyncio.run(status(metered, method)) == found
+
+
+def test_only_an_unreadable_accept_is_the_callers_fault(
+    metered: Metered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: a fault of the meter is answered with 400."""
+    for accept in (b"application/openmetrics-text; version=x.y.z", b"\xff"):
+        assert asyncio.run(status(metered, "GET", accept)) == 400
+    assert asyncio.run(status(metered, "GET", encoding=b"\xff")) == 400
+    monkeypatch.setattr(metered.meter, "read", lambda: int("x"))
+    with pytest.raises(ValueError, match="invalid literal"):
+        asyncio.run(status(metered, "GET"))
 
 
 def test_each_metric_says_what_it_is_in_the_units_that_prometheus_uses() -> None:

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
-from council.agents.messaging.span_recorder import Spans
+from council.agents.messaging.span_recorder import SpanRecorder
 from council.journal.memory import MemoryJournal
 from council.protocol.metadata import Metadata
 from council.runtime import announcements
@@ -28,7 +28,7 @@ class Traced:
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(processor or SimpleSpanProcessor(self._memory))
         self.spans = DecisionSpans(
-            "main", self, Spans(provider.get_tracer("council"), COUNCIL_ID, provider.sampler)
+            "main", self, SpanRecorder(provider.get_tracer("council"), COUNCIL_ID, provider.sampler)
         )
 
     def view(self) -> View:

@@ -141,7 +141,7 @@ def test_a_changed_record_is_not_taken_back(council: OnStore, monkeypatch: pytes
     rows = journal._store.records("sim", 0, 10_000)
     changed = rows[3]._replace(content=rows[3].content.replace(b'"kind"', b'"Kind"'))
     monkeypatch.setattr(journal._store, "records", lambda *_: [*rows[:3], changed, *rows[4:]])
-    with pytest.raises(JournalCorrupt, match="record 4 "):
+    with pytest.raises(JournalCorrupt, match=r"^record 4 "):
         journal.recover(council._driver(0.0))
 
 
@@ -150,7 +150,7 @@ def test_a_record_that_is_missing_is_missed(council: OnStore, monkeypatch: pytes
     monkeypatch.setattr(journal._snapshots, "newest", lambda row_hash: None)
     rows = journal._store.records("sim", 0, 10_000)
     monkeypatch.setattr(journal._store, "records", lambda *_: [*rows[:3], *rows[4:]])
-    with pytest.raises(JournalCorrupt, match="record 4 "):
+    with pytest.raises(JournalCorrupt, match=r"^record 4 "):
         journal.recover(council._driver(0.0))
 
 

@@ -179,11 +179,10 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
                 raise Violation("1.7", f"{pid} is neither decided nor with a human after {longest_s} s")
 
     def _is_over(self) -> bool:
-        if (
-            self.life is None or self.t <= self.plan.calm_s + 320.0
-        ):  # till replays and delays have all arrived
+        # Until replays and delays have all arrived.
+        if self.life is None or self.t <= self.plan.calm_s + 320.0:
             return False
-        return not (self.oracle.live or self.life.driver.awaits_saving)
+        return not (self.oracle.live or self.life.driver.awaits_saving or self.life.commit.writing)
 
     def _look_back(self) -> None:
         """Once all is quiet: replay and run agree, and nobody is still owed an answer."""

@@ -15,7 +15,7 @@ from council.cli.record.sources import reading
 from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 from council.kinds.text import clean, line, span
-from council.protocol.errors import Refused
+from council.protocol.errors import Refused, StoreCorrupt
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -70,7 +70,7 @@ def show(
         counted = list(shares(settings, files))
         return report.result(_document(settings, files, counted), _rendered(settings, files, counted))
     with reading(where, url, report) as source:
-        found = _of_hash(_identities(source.page), of)
+        found = _of_hash(source.page, of)
     identity = jsons.loads(found.text)
     if json:
         return report.result({"hash": found.hash, "identity": identity}, None)
@@ -125,8 +125,7 @@ def propose_change(
     given = None if file is None else read_identity(str(file.absolute()))
     kind: Kind = "rollback" if rollback else "patch" if emergency else ""
     with opened(where, report, sole="running") as (council, _):
-        kept = _identities(lambda query: council.history(**query))
-        after = given or of_text(_of_hash(kept, rollback).text)
+        after = given or of_text(_of_hash(lambda query: council.history(**query), rollback).text)
         refuse_identity(settings, charter_files_of(settings), after)  # before any seat is asked
         before = council.status()["identity"]["hash"]
         agreed = _agreed_proposal(council, report, before, after, why) if ask or kind else ""
@@ -185,8 +184,8 @@ def _agreed_proposal(council: Council, report: Report, before: str, after: Ident
 # Where an identity comes from
 
 
-def _identities(page: Callable[[Asked], HistoryPage]) -> Iterator[KeptIdentity]:
-    """The identities in a journal that were in force, newest first."""
+def _identities(page: Callable[[Asked], HistoryPage], *, skip_damaged: bool) -> Iterator[KeptIdentity]:
+    """The identities in a journal that were in force, newest first. Raises StoreCorrupt for a damaged record."""
     from council.core.state import KeptIdentity
 
     query: Asked = {"types": ["start"], "limit": 100}
@@ -194,6 +193,10 @@ def _identities(page: Callable[[Asked], HistoryPage]) -> Iterator[KeptIdentity]:
     while True:
         found = page(query)
         for entry in found:
+            if entry.kind != "start":
+                if skip_damaged:
+                    continue
+                raise StoreCorrupt(entry.data["why"], position=entry.position)
             kept = KeptIdentity(**entry.data["rules"]["identity"])
             if kept.hash not in seen:
                 seen.add(kept.hash)
@@ -203,15 +206,16 @@ def _identities(page: Callable[[Asked], HistoryPage]) -> Iterator[KeptIdentity]:
         query["cursor"] = found.cursor
 
 
-def _of_hash(identities: Iterator[KeptIdentity], start: str | None) -> KeptIdentity:
-    """The newest identity, or the one whose hash begins with ``start``. Raises UsageFault."""
+def _of_hash(page: Callable[[Asked], HistoryPage], start: str | None) -> KeptIdentity:
+    """The newest identity, or the one whose hash begins with ``start``. Raises UsageFault and StoreCorrupt."""
     if start is not None and len(start) < HASH_CHARS_MIN:
         raise UsageFault(f"{start!r:.80}: give {HASH_CHARS_MIN} characters of the hash, or more")
-    every = list(identities)
     if start is None:
-        if not every:
+        newest = next(_identities(page, skip_damaged=False), None)
+        if newest is None:
             raise UsageFault("the journal has no identity: it was written by a version that kept none")
-        return every[0]
+        return newest
+    every = list(_identities(page, skip_damaged=True))
     found = [each for each in every if each.hash.startswith(start.lower())]
     if len(found) != 1:
         hashes = ", ".join(each.hash[:HASH_SHOWN] for each in every) or "none"

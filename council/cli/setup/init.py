@@ -93,13 +93,18 @@ class _Found:
 def _refuse(path: Path, force: bool) -> None:
     """Raises UsageFault if the file may not be written, or would not be read."""
     from council.config.load import FILE_NAME, PROJECT_FILE_NAME, read_file
+    from council.protocol.errors import ConfigError
 
     if os.path.lexists(path) and not force:
         raise UsageFault(
             f"{path} is there already: --force overwrites it, --print shows what would be written"
         )
     project = path.absolute().parent / PROJECT_FILE_NAME
-    if path.name == FILE_NAME and project.exists() and read_file(project, named=False) is not None:
+    try:
+        beside = read_file(project, named=False) if path.name == FILE_NAME and project.exists() else None
+    except ConfigError:
+        return  # the commands that read it will report it
+    if beside is not None:
         raise UsageFault(
             f"{project} has a [tool.council], and beside it no {FILE_NAME} is read: --print shows what to put "
             "there, or name another file with --config"
@@ -166,15 +171,25 @@ def _key(base_url: str, api_key_env: str | None) -> str | None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Writes the file, and reads it as every command will. Raises UsageFault and ConfigError."""
+    """Checks the text, and writes it whole. Raises UsageFault, and ConfigError if the environment contradicts it."""
+    import tempfile
+
+    from council.config.files import whole
     from council.config.load import load
 
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
+        with tempfile.TemporaryDirectory() as folder:
+            draft = Path(folder, "council.toml")
+            draft.write_text(text, encoding="utf-8")
+            load(draft, env={})
+        with whole(path, replace=force) as stream:
+            stream.write(text.encode())
+        if path.read_bytes() != text.encode():
+            raise UsageFault(f"{path} was written by another program meanwhile, and stays")
+        path.chmod(0o644)  # it holds no secret
     except OSError as error:
         raise UsageFault(f"{path}: can't be written: {error.strerror}") from error
-    load(path)
+    load(path)  # as every command will, with the environment
 
 
 def _document(path: Path | None, text: str, found: _Found) -> dict[str, Any]:

@@ -145,6 +145,9 @@ def _findings(
         yield "fail", what, line(f"{endpoint}: {tried.trouble}{_other_models(endpoint.model, listing)}")
     else:
         yield "ok", what, line("; ".join(_facts(seat, endpoint, tried, listing)))
+        if other := _other_models(endpoint.model, listing):
+            why = f"its server lists no {endpoint.model}, and answered: perhaps as another{other}"
+            yield "warn", f"{what} model", line(why)
     window = None if listing is None else listing.window(endpoint.model)
     prompt, answer = seat.mtu, seat.max_output_tokens
     if window is not None and prompt + answer > window:  # rules 2: a prompt and its answer fit the window
@@ -170,8 +173,9 @@ def _facts(
         yield f"answer format {tried.form}"
     key = endpoint.api_key_env or endpoint.api_key_file
     yield f"key in {key}" if key else "no key"
-    if listing is not None and (window := listing.window(endpoint.model)) is not None:
-        yield f"window {window:,}"
+    if tried is not None:
+        window = None if listing is None else listing.window(endpoint.model)
+        yield "context window unknown" if window is None else f"window {window:,}"
     counter = counter_for(endpoint.model, seat.tokenizer)
     yield "tokens estimated, on the high side" if counter.is_estimate else f"tokens by {counter.description}"
     prices = (endpoint.usd_per_million_input, endpoint.usd_per_million_output)

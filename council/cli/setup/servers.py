@@ -59,12 +59,15 @@ def ask(base_url: str, key: str | None, timeout_s: float) -> Listing:
         raise _unreachable(base_url, why)
     found = [each for each in entries[:MODELS_MAX] if isinstance(each, dict) and _is_name(each.get("id"))]
     owners = {str(each.get("owned_by")).casefold() for each in found}
-    kind = next((word for owner, word in _KINDS.items() if owner in owners), "a server")
-    if kind == "Ollama" or urlsplit(base_url).port == _OLLAMAS_PORT:
-        return Listing(
-            base_url, "Ollama", {each["id"]: None for each in found} | _loaded(base_url, key, timeout_s)
-        )
-    return Listing(base_url, kind, {each["id"]: _window(each) for each in found})
+    kind = next((word for owner, word in _KINDS.items() if owner in owners), None)
+    if kind is None:
+        kind = "Ollama" if urlsplit(base_url).port == _OLLAMAS_PORT else "a server"
+    if kind != "Ollama":
+        return Listing(base_url, kind, {each["id"]: _window(each) for each in found})
+    windows: dict[str, int | None] = {each["id"]: None for each in found}
+    if key is None:  # Ollama itself takes no key, so the key is for what is in front of it
+        windows |= _loaded(base_url, timeout_s)
+    return Listing(base_url, kind, windows)
 
 
 def ask_all(asked: Mapping[str, str | None], timeout_s: float) -> dict[str, Listing | Unreachable]:
@@ -102,10 +105,10 @@ def _is_window(value: Any) -> bool:
     return type(value) is int and 0 < value <= 10**9
 
 
-def _loaded(base_url: str, key: str | None, timeout_s: float) -> dict[str, int | None]:
+def _loaded(base_url: str, timeout_s: float) -> dict[str, int | None]:
     """The windows of the models that Ollama has loaded. They are far smaller than what most models could read."""
     try:
-        document = _get(f"{base_url.removesuffix('/v1')}/api/ps", key, timeout_s)
+        document = _get(f"{base_url.removesuffix('/v1')}/api/ps", None, timeout_s)
     except Unreachable:
         return {}
     entries = document.get("models") if isinstance(document, dict) else None
@@ -125,6 +128,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _get(url: str, key: str | None, timeout_s: float) -> Any:
     """Gets a JSON document. Raises Unreachable."""
+    until_s = time.monotonic() + timeout_s
     proxies = (
         [urllib.request.ProxyHandler({})] if is_loopback(url) else []
     )  # a proxy can't reach this machine
@@ -132,9 +136,13 @@ def _get(url: str, key: str | None, timeout_s: float) -> Any:
     try:
         request = urllib.request.Request(url, headers=headers)
         with urllib.request.build_opener(_NoRedirect, *proxies).open(request, timeout=timeout_s) as response:
-            data = response.read(ANSWER_BYTES_MAX + 1)
-        if len(data) > ANSWER_BYTES_MAX:
-            raise ValueError(f"its answer is longer than {ANSWER_BYTES_MAX:,} bytes")
+            data = b""
+            while part := response.read1(2**16):
+                data += part
+                if len(data) > ANSWER_BYTES_MAX:
+                    raise ValueError(f"its answer is longer than {ANSWER_BYTES_MAX:,} bytes")
+                if time.monotonic() > until_s:  # timeout_s of the socket is for each read
+                    raise TimeoutError("it did not answer in time")
         return json.loads(data)
     except urllib.error.HTTPError as error:
         wants = "it wants a key" if key is None else "it refuses the key"
