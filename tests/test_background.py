@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from council.protocol.errors import CallerError, Unreachable
 from council.runtime import loop_thread as background_module
 from council.runtime.loop_thread import Background
-from tests.patience import HANG_S
+from tests.patience import HANG_S, until
 
 
 @pytest.fixture
@@ -283,9 +283,21 @@ def test_callers_that_race_with_the_end_all_come_back() -> None:
 # A loop that something blocks
 
 
+class LooksWhen(Background):
+    """Judges its loop no sooner than it is ``ready``, which is given what is waited for: it may be slow."""
+
+    ready: Callable[..., bool]
+    looks = 0
+
+    def _refuse_if_blocked(self, *waited: Future[Any]) -> None:
+        until(lambda: self.ready(*waited))
+        super()._refuse_if_blocked(*waited)
+        self.looks += 1
+
+
 @pytest.fixture
-def impatient() -> Iterator[Background]:
-    made = Background("impatient", blocked_s=0.1)
+def impatient() -> Iterator[LooksWhen]:
+    made = LooksWhen("impatient", blocked_s=0.1)
     yield made
     made.stop()
 
@@ -297,21 +309,23 @@ class NoThreads(ThreadPoolExecutor):
         raise AssertionError("a waiting call must not need a thread of the caller's loop")
 
 
-async def block(until: threading.Event) -> int:
-    until.wait()
+async def block(blocked: threading.Event, free: threading.Event) -> int:
+    blocked.set()
+    free.wait()
     return 1
 
 
 @pytest.mark.parametrize("way", ["thread", "loop"])
-def test_a_waiting_caller_gets_what_blocks_the_loop(impatient: Background, way: str) -> None:
+def test_a_waiting_caller_gets_what_blocks_the_loop(impatient: LooksWhen, way: str) -> None:
     """Mutations: without a check of the loop, callers wait as long as a mind blocks it; with a thread for each
     check, many callers wait for their turn.
     """
-    free = threading.Event()
+    blocked, free = threading.Event(), threading.Event()
+    impatient.ready = lambda *_: blocked.is_set()
 
     async def from_another_loop() -> None:
         asyncio.get_running_loop().set_default_executor(NoThreads())
-        calls = [impatient.wrap(block(free)) for _ in range(20)]
+        calls = [impatient.wrap(block(blocked, free)) for _ in range(20)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(error) for error in errors} == {Unreachable}
         raise errors[0]  # type: ignore[misc]
@@ -320,7 +334,7 @@ def test_a_waiting_caller_gets_what_blocks_the_loop(impatient: Background, way: 
         with pytest.raises(
             Unreachable, match=r"not turned for 0\.1 s; it is at .*test_background\.py:\d+ in block"
         ):
-            impatient.wait(block(free)) if way == "thread" else asyncio.run(from_another_loop())
+            impatient.wait(block(blocked, free)) if way == "thread" else asyncio.run(from_another_loop())
     finally:
         free.set()
     impatient._blocked_s = None  # a busy machine may keep the loop for as long
@@ -329,10 +343,13 @@ def test_a_waiting_caller_gets_what_blocks_the_loop(impatient: Background, way: 
 
 @pytest.mark.parametrize("way", ["thread", "loop"])
 def test_a_loop_that_turns_may_take_its_time(way: str) -> None:
-    patient = Background("patient", blocked_s=0.7)  # of which a busy machine may take some
+    """Mutation: a loop that has nothing to do counts as blocked."""
+    patient = LooksWhen("patient", blocked_s=0.01)
+    patient.ready = lambda *waited: any(each.done() for each in waited)
 
     async def slowly() -> int:
-        await asyncio.sleep(1.6)
+        while patient.looks < 3:  # noqa: ASYNC110 - another thread looks
+            await asyncio.sleep(0.002)
         return 3
 
     async def from_another_loop() -> int:

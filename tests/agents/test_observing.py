@@ -15,7 +15,8 @@ from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from council.protocol.envelope import Envelope, Info, Vote
 from council.protocol.values import plain as as_data
 from tests.agents.test_seat import Bench
-from tests.runtime.harness import in_loop, run, until
+from tests.patience import HANG_S, SilenceLoop
+from tests.runtime.harness import in_loop, in_virtual_time, until
 
 PID = "aaaaaaaa"
 ROUND = {"stream": "prime", "stage": "plan", "whole": True}
@@ -364,10 +365,10 @@ async def test_a_mind_that_fails_to_observe_is_reported_and_halts_nobody(said: A
     assert [each.content for each in again] == [ballot.content]
 
 
-@in_loop
+@in_virtual_time
 async def test_an_observation_that_takes_too_long_is_given_up() -> None:
     mind = Watcher(observe_s=60.0)
-    bench = Bench(mind)
+    bench = Bench(mind, uptime=asyncio.get_running_loop().time)
     _, fault = await hears(bench, bench.proposal(left_s=0.05), told(bench), want=2)
     assert facts(fault)[1].startswith("its mind did not answer within 0.0")
     await until(lambda: mind.cancelled == 1)
@@ -390,27 +391,33 @@ def test_looks_that_hang_cost_no_ballot(monkeypatch: pytest.MonkeyPatch) -> None
     """Mutation: they count with the reviews that hang, and a seat that watched for a while votes no more."""
     monkeypatch.setattr(threads, "LOOKS_HUNG_MAX", 1)
     monkeypatch.setattr(threads, "HUNG_THREADS_MAX", 1)
-    hangs = threading.Event()
+    hangs, looking, begun = threading.Event(), threading.Event(), list[Bench]()
 
     class Stuck:
         def review(self, case: Case) -> Opinion:
             return Opinion.yes("fine")
 
         def observe(self, case: Case, stream: Stream) -> Observation:
-            hangs.wait(30)
+            looking.set()
+            hangs.wait(HANG_S)
             return Observation(False)
 
+    def silent() -> bool:  # once each ballot is cast, nothing comes before a look's time is over
+        return looking.is_set() and len(begun[0].host._sent._kept) == len(begun)
+
     async def scenario() -> None:
-        bench, why = Bench(Stuck()), []
+        bench, why = Bench(Stuck(), uptime=asyncio.get_running_loop().time), []
         for n in range(3):
             pid = f"{n:08x}"
-            said = await hears(bench, bench.proposal(pid, left_s=2.0), told(bench, pid=pid), want=2)
+            begun.append(bench)
+            said = await hears(bench, bench.proposal(pid, left_s=60.0), told(bench, pid=pid), want=2)
             assert sorted(each.type for each in said) == ["INFO", "VOTE"]
             why += [facts(each)[1] for each in said if each.type == "INFO"]
         assert why[-1].endswith("1 earlier looks at others of this mind still hang; restart its seat")
 
     try:
-        run(scenario())
+        with asyncio.Runner(loop_factory=lambda: SilenceLoop(silent)) as runner:
+            runner.run(scenario())
     finally:
         hangs.set()
 

@@ -28,11 +28,12 @@ from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vot
 from council.protocol.signing import Keyring
 from council.protocol.values import plain as as_data
 from tests.patience import HANG_S
-from tests.runtime.harness import in_loop, run, until
+from tests.runtime.harness import in_loop, in_virtual_time, run, until
 
 KEY = b"k" * 32
 COUNCIL_ID = "test.0123"
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LONG_S = 10 * HANG_S  # what comes with the end of such a budget alone never comes
 
 
 class Bench:
@@ -46,7 +47,7 @@ class Bench:
             KEY,
             COUNCIL_ID,
             wall=lambda: WHEN,
-            uptime=time.monotonic,
+            uptime=options.pop("uptime", time.monotonic),
             new_id=lambda: f"{next(self.ids):016x}",
             **options,
         )
@@ -66,7 +67,7 @@ class Bench:
             content={"summary": "do it", "time_budget_s": 86_400.0, **content},
         )
 
-    def proposal(self, proposal_id: str = "aaaaaaaa", left_s: float = 5.0, **content: Any) -> bytes:
+    def proposal(self, proposal_id: str = "aaaaaaaa", left_s: float = LONG_S, **content: Any) -> bytes:
         return self.said(self.about(proposal_id, **content), left_s)
 
     def info(
@@ -74,7 +75,7 @@ class Bench:
         kind: str,
         proposal_id: str = "aaaaaaaa",
         about: Envelope | None = None,
-        left_s: float = 5.0,
+        left_s: float = LONG_S,
         **data: Any,
     ) -> bytes:
         envelope = Envelope.build(
@@ -88,11 +89,11 @@ class Bench:
         )
         return self.said(envelope, left_s, about)
 
-    def ruling_request(self, left_s: float = 5.0) -> bytes:
+    def ruling_request(self, left_s: float = LONG_S) -> bytes:
         shown = {"seat": "prime", "vote": "no", "reason": "r", "confidence": 0.5, "risk_level": "high"}
         return self.info("ruling_request", about=self.about(summary="x"), left_s=left_s, ballots=[shown])
 
-    def said(self, envelope: Envelope, left_s: float = 5.0, about: Envelope | None = None) -> bytes:
+    def said(self, envelope: Envelope, left_s: float = LONG_S, about: Envelope | None = None) -> bytes:
         beside = b"" if about is None else codec.encode(about)
         letter = seat_messages.write(codec.encode(envelope), beside, left_s)
         return signing.seal_to(letter, KEY, COUNCIL_ID, "lite")
@@ -123,10 +124,7 @@ def fault_of(envelope: Envelope, task: str = "ballot") -> str:
     return content.text
 
 
-LONG_S = 10 * HANG_S  # what comes with the end of such a budget alone never comes
-
-
-def asked(mind: Any, budget_s: float = 5.0, **options: Any) -> Envelope:
+def asked(mind: Any, budget_s: float = LONG_S, **options: Any) -> Envelope:
     async def scenario() -> Envelope:
         bench = Bench(mind, **options)
         answer = await bench.ask(bench.proposal(left_s=budget_s))
@@ -220,7 +218,7 @@ async def test_the_case_is_the_proposal() -> None:
     assert seen == [
         Case(
             *("aaaaaaaa", "client", "do it", "why", {"tool": "rm", "args": {"paths": ["/a"]}}, 0.5, "high"),
-            time_left_s=5.0,
+            time_left_s=LONG_S,
             history=(Turn("user", "Please."),),
         )
     ]
@@ -367,7 +365,7 @@ async def test_a_hanging_plain_mind_costs_its_ballot_at_the_deadline() -> None:
     free = threading.Event()
 
     def mind(case: Case) -> Opinion:
-        free.wait(30)
+        free.wait(HANG_S)
         return Opinion.yes("much too late")
 
     bench = Bench(mind)
@@ -398,7 +396,8 @@ async def test_a_mind_that_ignores_cancellation_costs_its_ballots_only() -> None
         assert content.kind == "fault"
     assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
     release.set()
-    await asyncio.sleep(0.05)
+    for _ in range(20):
+        await asyncio.sleep(0)
     assert await bench.seat.exchange([]) == (False, [])
 
 
@@ -426,7 +425,7 @@ async def test_hung_threads_are_bounded_and_then_refused_at_once() -> None:
     free = threading.Event()
 
     def mind(case: Case) -> Opinion:
-        free.wait(60)
+        free.wait(HANG_S)
         return Opinion.yes("at last")
 
     bench = Bench(mind, concurrent_max=256)
@@ -447,7 +446,7 @@ async def test_a_busy_plain_mind_does_not_block_the_seat() -> None:
 
     def mind(case: Case) -> Opinion:
         if case.summary == "slow":
-            free.wait(30)
+            free.wait(HANG_S)
         return Opinion.yes(case.summary)
 
     bench = Bench(mind)
@@ -466,7 +465,7 @@ async def test_a_busy_plain_mind_does_not_block_the_seat() -> None:
 @in_loop
 async def test_no_more_reviews_at_once_than_allowed(kind: str) -> None:
     lock = threading.Lock()
-    free = threading.Event()
+    free, freed = threading.Event(), asyncio.Event()
     at_once = 0
     most = 0
 
@@ -478,13 +477,13 @@ async def test_no_more_reviews_at_once_than_allowed(kind: str) -> None:
 
     async def mind(case: Case) -> Opinion:
         enter(1)
-        await asyncio.sleep(0.005)
+        await freed.wait()
         enter(-1)
         return Opinion.yes("r")
 
     def mind_plain(case: Case) -> Opinion:
         enter(1)
-        free.wait(10)
+        free.wait(HANG_S)
         enter(-1)
         return Opinion.yes("r")
 
@@ -494,6 +493,7 @@ async def test_no_more_reviews_at_once_than_allowed(kind: str) -> None:
     await until(lambda: at_once == 3 or calls.done())
     await asyncio.sleep(0.005)  # three at once must be seen, and no fourth
     free.set()
+    freed.set()
     assert len(await calls) == 20
     assert most == 3
 
@@ -544,7 +544,7 @@ async def test_waiting_for_a_slot_counts_against_the_time_left() -> None:
         return Opinion.yes("never")
 
     bench = Bench(mind, concurrent_max=1)
-    batch = [bench.proposal("bbbbbbbb", left_s=10.0), bench.proposal(left_s=0.1)]
+    batch = [bench.proposal("bbbbbbbb", left_s=LONG_S), bench.proposal(left_s=0.1)]
     assert "did not answer within 0.1 s" in fault_of(await bench.ask(*batch))
     bench.host.close()
 
@@ -668,7 +668,7 @@ async def test_the_time_left_is_the_letters_not_the_proposals() -> None:
     assert seen == [0.1]
 
 
-@in_loop
+@in_virtual_time
 async def test_withdrawn_work_is_given_up_in_silence() -> None:
     ended: list[bool] = []
 
@@ -807,7 +807,7 @@ async def test_a_ruling_is_signed_and_says_what_it_is_on(kind: type[Chair]) -> N
     assert (envelope.confidence, envelope.risk_level, envelope.parent_id) == (0.8, "high", "aaaaaaaa")
     assert await bench.calls([bench.ruling_request()]) == [sealed]
     assert mind.seen == [
-        (Case("aaaaaaaa", "client", "x", time_left_s=5.0), (ShownBallot("prime", "no", "r", 0.5, "high"),))
+        (Case("aaaaaaaa", "client", "x", time_left_s=LONG_S), (ShownBallot("prime", "no", "r", 0.5, "high"),))
     ]
 
 
@@ -922,7 +922,7 @@ async def test_a_seat_beats_while_its_mind_is_busy_and_says_so(kind: str) -> Non
     free, started = threading.Event(), asyncio.Event()
 
     def plain_mind(case: Case) -> Opinion:
-        free.wait(30)
+        free.wait(HANG_S)
         return Opinion.yes("r")
 
     async def async_mind(case: Case) -> Opinion:

@@ -18,7 +18,7 @@ from ray._private import ray_constants
 from ray._private.function_manager import FunctionActorManager
 
 from council import Council
-from council.cluster import connection, raw_answers
+from council.cluster import connection, port, raw_answers
 from council.cluster.actors import RayTransport
 from council.cluster.panel_actor import Panel
 from council.config.settings import CouncilConfig
@@ -141,12 +141,17 @@ class Other:
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_nothing_of_a_foreign_actor_is_unpickled(foreigners: dict[str, tuple[str, Path]], how: str) -> None:
+def test_nothing_of_a_foreign_actor_is_unpickled(
+    foreigners: dict[str, tuple[str, Path]], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fails also where a version of Ray goes another way to unpickle than the one that is guarded."""
+    monkeypatch.setattr(
+        port, "RECONNECTING", 0.01
+    )  # of the call's time; it has the rest to say why it failed
     name, folder = foreigners[how]
     try:
         with pytest.raises(Unreachable):
-            Council.connect(connection.here(), name, call_timeout_s=3.0)
+            Council.connect(connection.here(), name, call_timeout_s=HANG_S)
     finally:
         gc.collect()  # Ray reads an error that was not asked for once nobody can ask for it any more
     assert not (folder / str(os.getpid())).exists()

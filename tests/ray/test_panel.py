@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,17 +211,22 @@ def test_a_dashboard_is_told_of_the_panel_where_it_is_ours_to_tell(monkeypatch: 
 
 
 def test_a_head_that_does_not_put_the_dashboard_there_in_time_is_told(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Mutation: to know of an error in the task alone, and call the rest a fault of our own."""
+    over = tmp_path / "over"
 
     def slow(text: str) -> None:
-        time.sleep(3)
+        while not over.exists():
+            time.sleep(0.05)
 
     monkeypatch.setattr(panel_actor, "_put_dashboard", slow)
     monkeypatch.setattr(panel_actor, "START_S", 0.1)
-    with pytest.raises(OperatorError, match="head node did not put it there: GetTimeoutError"):
-        panel_actor.install_dashboard()
+    try:
+        with pytest.raises(OperatorError, match="head node did not put it there: GetTimeoutError"):
+            panel_actor.install_dashboard()
+    finally:
+        over.touch()
 
 
 def test_a_grafana_that_answers_where_ray_looks_is_left_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

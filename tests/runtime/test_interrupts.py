@@ -11,6 +11,7 @@ import pytest
 from council import Council
 from council.agents.mind import BudgetClient, Case, Cost, Observation, Opinion, PlanStream, Stream
 from council.agents.seat.plan_stream import HALTS_MAX, PIECE_CHARS
+from council.api.client import handle_of
 from council.config.settings import CouncilConfig, SeatConfig
 from council.core.effects import AnnounceDenial, AnnounceLoss, AnnounceObservation
 from council.core.state import Budget, Caps
@@ -298,7 +299,7 @@ def test_a_mind_that_is_named_to_observe_must_be_able_to() -> None:
 
 def test_a_council_of_the_public_api_is_observed_by_the_built_in_lite() -> None:
     """The static mind, real seats, real words: `council watch` and `show` tell of the halt."""
-    planner = Planner("1. run `rm -rf /` first", "1. look at the diff", wait_s=3.0)
+    planner = Planner("1. run `rm -rf /` first", "1. look at the diff")
     config = CouncilConfig(
         seats=(
             a_seat("prime", planner),
@@ -307,6 +308,10 @@ def test_a_council_of_the_public_api_is_observed_by_the_built_in_lite() -> None:
         )
     )
     with Council.inline(config) as council:
+        feed = handle_of(council).port._driver.announcements.feed  # type: ignore[attr-defined]
+        planner.well = lambda plan: any(
+            isinstance(each, AnnounceObservation) and not each.interrupt for _, each in feed.newest(1_000)
+        )
         decision = council.propose("Rotate the log", wait_for="all")
         assert decision.outcome == "approved"
         told = [event for event in council.events(follow=False) if event.kind == "observation"]

@@ -381,7 +381,7 @@ async def test_less_room_than_was_taken_is_no_reason_to_give_seats_up(
         await until(lambda: len(one.driver.state.open) == 60)
     await asyncio.gather(*calls, return_exceptions=True)
     async with life(address, lost, open_max=1) as two:
-        await asyncio.sleep(0.05)
+        await until(lambda: "lite" in two.coordinator._seats._lost)  # it is watched over
         boot = two.driver.boot("lite")
         two.coordinator._seats._lose("lite", "it was lost")
         await until(lambda: two.driver.boot("lite") > boot and two.driver.state.seats["lite"].active)

@@ -239,7 +239,7 @@ async def test_a_name_taken_meanwhile_is_told_to_whoever_waits(wire: Wire) -> No
 @pytest.mark.parametrize("fault", ["lose call", "lose reply", "forget"])
 @on_a_wire(SILENT)
 async def test_an_act_on_a_bad_line_is_done_once_and_acknowledged(wire: Wire, kind: str, fault: str) -> None:
-    human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
+    human = Session(wire.line, "ada", "human", key_of("ada"), HANG_S, COUNCIL_ID)
     await human.open()
     draft = wire.draft(time_budget_s=0.02 if kind == "answer" else 60.0)
     proposing = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
@@ -275,7 +275,7 @@ async def test_a_council_that_never_answers_is_no_answer_in_time(wire: Wire) -> 
     assert caught.value.waited_s == pytest.approx(20.0)
 
 
-@on_a_wire(call_timeout_s=0.2, clock=HandClock().clock)  # its time budget does not pass
+@on_a_wire(call_timeout_s=0.2, in_virtual_time=True, clock=HandClock().clock)  # its time budget does not pass
 async def test_proposing_again_after_no_answer_sends_it_again(wire: Wire) -> None:
     """Mutation: a retry that only waits on what the first left behind is none, and hangs a second time."""
     draft = wire.draft(time_budget_s=0.05)
@@ -289,7 +289,7 @@ async def test_proposing_again_after_no_answer_sends_it_again(wire: Wire) -> Non
     assert wire.submissions == 1
 
 
-@on_a_wire(call_timeout_s=0.1)
+@on_a_wire(call_timeout_s=0.1, in_virtual_time=True)
 async def test_an_act_without_answer_ends_too_and_leaves_nothing(wire: Wire) -> None:
     wire.line.plan = ["hang", "hang"]
     with pytest.raises(NoAnswer):
@@ -404,7 +404,7 @@ async def test_what_one_council_may_have_decided_is_not_submitted_to_the_next_of
 @on_a_wire(SILENT)
 async def test_what_was_sent_again_and_can_not_be_kept_now_waits_on_for_its_human(wire: Wire) -> None:
     """An earlier attempt was taken in. Mutation: every refusal ends what it is about."""
-    human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
+    human = Session(wire.line, "ada", "human", key_of("ada"), HANG_S, COUNCIL_ID)
     await human.open()
     draft = wire.draft(time_budget_s=0.02)
     waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
@@ -526,7 +526,7 @@ async def test_a_human_gives_no_council_a_key_whatever_it_calls_itself() -> None
             return {"council_id": "victim.0123456789abcdef", "session": "s"}
 
     liar = Liar()
-    session = Session(liar, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)  # type: ignore[arg-type]
+    session = Session(liar, "ada", "human", key_of("ada"), HANG_S, COUNCIL_ID)  # type: ignore[arg-type]
     await session.open()
     assert liar.given[:2] == ("ada", "human")
     assert key_of("ada") not in liar.given[2]
@@ -539,7 +539,7 @@ async def test_a_human_gives_no_council_a_key_whatever_it_calls_itself() -> None
 
 @on_a_wire()
 async def test_a_human_is_back_after_the_council_forgot_the_session(wire: Wire) -> None:
-    human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
+    human = Session(wire.line, "ada", "human", key_of("ada"), HANG_S, COUNCIL_ID)
     await human.open()
     wire.line.plan = ["forget"]
     with pytest.raises(Refused) as caught:
@@ -696,7 +696,7 @@ async def test_a_stall_while_it_is_sent_again_forgets_nobody_who_waits_for_a_hum
         for each in coordinator._sessions.values():
             each.mailbox.release()
         await until(lambda: wire.session._stalled is not None)
-    human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
+    human = Session(wire.line, "ada", "human", key_of("ada"), HANG_S, COUNCIL_ID)
     await human.open()
     await human.act(wire.info(human, draft.msg_id, "answer", approve=True))
     assert (await asyncio.wait_for(waiting, HANG_S)).outcome == "approved"
