@@ -1,4 +1,4 @@
-"""All errors of the council. Knows nothing of where they are raised.
+"""All errors of the council.
 
 Every error has its facts as attributes, says what happened and what to do, and pickles, because errors cross process
 borders. Three families say who must act: ``CallerError`` (correct the call), ``OperatorError`` (correct the setting

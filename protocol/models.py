@@ -1,7 +1,4 @@
-"""The base of all protocol models: strictness, texts, times, JSON objects, and error messages.
-
-Knows nothing of any single model.
-"""
+"""The base of all protocol models: strictness, texts, times, JSON objects, and error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON values that are checked: read, limited, frozen, compared. Knows nothing of envelopes or wires.
+"""JSON values that are checked: read, limited, frozen, compared.
 
 An object is frozen into a ``FrozenDict``, an array into a tuple; ``plain`` converts both back. Everything has a
 limit, because the values come from outside and are kept for as long as the journal.

@@ -2,8 +2,7 @@
 
 One side calls (``Courier``), the other is called (``Mailbox``). A call takes all waiting items. The other side parks
 it until there is something to return. So one round trip serves one question or a thousand. At most two calls are
-under way: a new one releases the parked one, and after that has returned the next one can start. Knows nothing of the
-items' contents, nor of Ray.
+under way: a new one releases the parked one, and after that has returned the next one can start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the council sends to a seat: an envelope, the proposal it is about, and the time that is left.
 
-Knows nothing of signatures. A message that leaves the process is sealed as a whole (``signing.seal_to``).
+A message that leaves the process is sealed as a whole (``signing.seal_to``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Makes spans with OpenTelemetry. Imported only where a tracer exists.
+"""Makes spans with OpenTelemetry. It is imported only if there is a tracer.
 
-Knows no settings, and not where spans are exported. ``spans`` has their names.
+``spans`` has the names of the spans.
 """
 
 from __future__ import annotations

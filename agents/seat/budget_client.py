@@ -1,7 +1,7 @@
 """A mind's budget: the cost of a model call is reserved before the call, and settled after it (rules 2.6).
 
 The council grants or denies a reservation, and records it, before the mind continues. A call that is never settled
-counts at its reserved cost. Knows nothing of models, prices or signatures.
+counts at its reserved cost.
 """
 
 from __future__ import annotations

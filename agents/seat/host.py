@@ -1,6 +1,6 @@
-"""Hosts a mind: shows it cases, and signs its opinions as ballots. Knows nothing of Ray.
+"""Hosts a mind: shows it cases, and signs its opinions as ballots.
 
-If a mind raises, hangs past the deadline or returns an invalid value, it loses that ballot, and the council is told.
+A mind that raises, hangs past the deadline or returns an invalid value loses that ballot, and the council learns why.
 Nothing that a mind does ends its seat. The council's messages to a seat are envelopes too: PROPOSAL, and INFO of the
 kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget_client``), ``interrupt``
 (``plan_stream``), ``observe`` and ``stream`` (``observed_cases``).
@@ -40,7 +40,7 @@ from council.protocol.values import plain
 class SeatHost:
     """A seat of the council: ``receive`` takes what the council sends, ``attend`` is its heartbeat.
 
-    ``say`` is given each signed envelope that the seat has for the council; whoever hosts the seat sets it.
+    ``say`` is given each signed envelope that the seat has for the council; the host of the seat sets it.
     ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
     on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heartbeat.
     """

@@ -1,7 +1,7 @@
 """A mind's plan stream: what it publishes while it thinks, and how the observer interrupts it.
 
 Pieces of it travel as INFO of kind ``stream``. They are relayed to the observer and never journaled. A ballot is
-never among them: voting is blind (rules 1.14). Knows nothing of models, signatures or observers' minds.
+never among them: voting is blind (rules 1.14).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The work of a seat's mind: how much of it runs at once, how long it may take, how it ends. Knows no messages."""
+"""The work of a seat's mind: how much of it runs at once, how long it may take, how it ends."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Handle:
     def _refuse_if_closed(self, coroutine: Coroutine[Any, Any, T]) -> None:
         if self._closed:
             coroutine.close()
-            raise CallerError("this council was closed; launch or connect anew")
+            raise CallerError("this council was closed; launch or connect again")
 
     async def status(self) -> dict[str, Any]:
         status = await self.session.ask(AskStatus())

@@ -2,7 +2,7 @@
 
 The order of the steps is written once, for plain and for async functions: a coroutine, which never suspends for a
 plain function. Each step is reported before the next one begins. If a report fails, the steps still run, and the
-caller is told what ran (rules 3.1).
+caller learns what ran (rules 3.1).
 """
 
 from __future__ import annotations

@@ -32,17 +32,24 @@ BAR_CELLS = 16
 BUDGET_NUMBERS = ("calls", "tokens", "held", "left", "cost", "left ")
 
 
-def status(told: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float) -> RenderableType:
+def status(facts: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float) -> RenderableType:
     """The council at a glance."""
-    parts: list[RenderableType] = [heading(told), "", seats(told), *inactive_seats(told), *stalled(told), ""]
-    if change := told["identity"]["change"]:
-        said = f"the identity was changed to {change['after']['hash'][:12]}: put it into the charter, and launch anew"
+    parts: list[RenderableType] = [
+        heading(facts),
+        "",
+        seats(facts),
+        *inactive_seats(facts),
+        *stalled(facts),
+        "",
+    ]
+    if change := facts["identity"]["change"]:
+        said = f"the identity was changed to {change['after']['hash'][:12]}: add it to the charter, and launch again"
         parts += [text(said, "yellow"), ""]
-    parts += placement(told) + served(told)
-    parts += [open_proposals(told), ""]
+    parts += placement(facts) + served(facts)
+    parts += [open_proposals(facts), ""]
     if waiting:
         parts += [waiting_lines(waiting, now_s), ""]
-    parts.append(totals(told))
+    parts.append(totals(facts))
     return Group(*parts)
 
 
@@ -178,9 +185,9 @@ def stalled(status: Mapping[str, Any]) -> list[RenderableType]:
     return [text(f"journal stalled: {line(status['journal_trouble'])}; {held}{about}", "red")]
 
 
-def served(told: Mapping[str, Any]) -> list[RenderableType]:
+def served(facts: Mapping[str, Any]) -> list[RenderableType]:
     """The addresses of the panel and the metrics, or why there are none; nothing for one that is turned off."""
-    seen = {what: told.get(what) or {} for what in ("panel", "metrics")}
+    seen = {what: facts.get(what) or {} for what in ("panel", "metrics")}
     lines: list[RenderableType] = [
         text(f"{what} {each['url']}" if each["url"] else f"no {what}: {each['notice']}", DIM)
         for what, each in seen.items()
@@ -189,9 +196,9 @@ def served(told: Mapping[str, Any]) -> list[RenderableType]:
     return [*lines, ""] if lines else []
 
 
-def placement(told: Mapping[str, Any]) -> list[RenderableType]:
+def placement(facts: Mapping[str, Any]) -> list[RenderableType]:
     """On a cluster, which node each of its actors is on."""
-    found = told.get("placement")
+    found = facts.get("placement")
     if found is None or found["nodes"] < 2:
         return []
     on = {"coordinator": found["coordinator"], **found["seats"]}
@@ -223,29 +230,29 @@ def checks(found: Sequence[tuple[str, str, str]]) -> Table:
     return rows
 
 
-def budget(told: Mapping[str, Any], pace: Mapping[str, int] | None = None) -> RenderableType:
+def budget(facts: Mapping[str, Any], pace: Mapping[str, int] | None = None) -> RenderableType:
     """What models have cost by seat, what is held for calls under way, and what is left.
 
     ``pace`` are the tokens of the last minute, by seat.
     """
     columns = BUDGET_NUMBERS if pace is None else ("calls", "tokens", "a minute", *BUDGET_NUMBERS[2:])
     rows = table("seat", *columns, numbers=columns)
-    for name, account in (*told["seats"].items(), ("all together", told["council"])):
+    for name, account in (*facts["seats"].items(), ("all together", facts["council"])):
         spent, held, caps = account["spent"], account["held"], account["caps"]
         tokens, money = (_left(caps[unit], spent[unit] + held[unit]) for unit in ("tokens", "microusd"))
         rows.add_row(
-            text(name, "bold" if account is told["council"] else ""),
+            text(name, "bold" if account is facts["council"] else ""),
             f"{account['calls']:,}",
             f"{spent['tokens']:,}",
-            *(() if pace is None else (_paced(pace, None if account is told["council"] else name),)),
+            *(() if pace is None else (_paced(pace, None if account is facts["council"] else name),)),
             Text(f"{held['tokens']:,}", "" if held["tokens"] else DIM),
             Text("no limit", DIM) if tokens is None else Text(f"{tokens:,}", "" if tokens else "red"),
             f"${spent['microusd'] / 1e6:,.4f}",
             Text("no limit", DIM) if money is None else Text(f"${money / 1e6:,.4f}", "" if money else "red"),
         )
-    assumed = told["council"]["assumed"]
+    assumed = facts["council"]["assumed"]
     parts: list[RenderableType] = [rows]
-    caps = told["proposal_caps"]
+    caps = facts["proposal_caps"]
     if caps["tokens"] is not None or caps["microusd"] is not None:
         most = [f"{caps['tokens']:,} tokens"] if caps["tokens"] is not None else []
         most += [f"${caps['microusd'] / 1e6:,.4f}"] if caps["microusd"] is not None else []

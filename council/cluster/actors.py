@@ -31,7 +31,7 @@ from council.agents.messaging.mailbox import Courier, Reply, frame, frame_reply,
 from council.agents.seat.remote import RemoteSeat, courier_to
 from council.cluster import raw_answers
 from council.cluster.connection import alive, versions
-from council.cluster.panel_actor import FOR_GOOD, Panel, Watched, logs_folder
+from council.cluster.panel_actor import PERMANENT, Panel, Watched, logs_folder
 from council.cluster.placement import Node, lacking, pinned, place
 from council.cluster.raw_answers import in_bytes
 from council.cluster.ray_metrics import RaySink
@@ -130,7 +130,7 @@ class SeatActor:
             asyncio.run(
                 self._seat.host.attend(boot, send)
             )  # on this thread, because the mind may block its own
-        except FOR_GOOD:  # it is dead for good and does not restart, so this seat is not needed
+        except PERMANENT:  # it is dead for good and does not restart, so this seat is not needed
             cast(Any, ray.actor).exit_actor()
         except ray_errors.RayError:
             self._attended.clear()  # it may be restarting; ``_watch`` finds out
@@ -452,7 +452,7 @@ class RayTransport:
         """Waits until Ray has restarted the actor; creates it again if it is gone for good."""
         try:
             await asyncio.wait_for(result(self._actors[seat].pid.remote()), START_TIMEOUT_S)
-        except FOR_GOOD:
+        except PERMANENT:
             (again,) = (each for each in self._config.seats if each.name == seat)
             self._places.pop(seat, None)
             await self._create(again)

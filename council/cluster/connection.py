@@ -123,7 +123,7 @@ class RayLink:
                 if not self._made_here():
                     raise CouncilDied(
                         f"the Ray that this process is connected to is gone ({error.message}): call ray.shutdown(), "
-                        "then connect anew"
+                        "then connect again"
                     ) from error
                 self._end()
             yield

@@ -45,21 +45,21 @@ LOOK_S = 2.0
 START_S = 20.0
 STARTING = "the panel is starting"
 # A status does not wait longer for the panel. Its address is shown once it is known.
-TOLD_S = 0.2
+ADDRESS_WAIT_S = 0.2
 # A Grafana on this machine answers within a fraction of this.
 GRAFANA_TIMEOUT_S = 1.0
 DASHBOARD_TIMEOUT_S = 10.0
 # Ports above those of Ray's workers, and below those that Linux and others give to programs that ask for any.
-GIVEN_TO_NOBODY, PORTS_TRIED = range(20_000, 32_768), 50
+FREE_PORTS, PORTS_TRIED = range(20_000, 32_768), 50
 HEAD = "node:__internal_head__"  # a resource that only the head node has
 # The errors of an address at which nothing answers, or another service than the expected one.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
-# The address that Ray assumes for Grafana if it is told none.
+# The address that Ray assumes for Grafana if none is set.
 GRAFANA_USUAL = "http://localhost:3000"
 # Ray's errors for an actor that is dead for good; the second is for one whose node, which it may not leave, is gone.
-FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
+PERMANENT = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
 # A head that comes back may not know yet that a node exists. So one report of the second kind proves nothing.
-SAID_AT_LEAST = 2
+MIN_CONFIRMATIONS = 2
 
 _remote: Any = ray.remote
 STATUS = to_bytes(AskStatus())
@@ -71,7 +71,7 @@ class Watched:
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
         self._asked: Any = None
-        self._said = 0
+        self._unschedulable = 0
 
     def ended(self, within_s: float) -> bool:
         """Whether it is dead for good; not if it is starting, slow or unreachable for now."""
@@ -85,11 +85,11 @@ class Watched:
         except ray_errors.ActorDiedError:
             return True
         except ray_errors.ActorUnschedulableError:
-            self._said += 1
-            return self._said >= SAID_AT_LEAST
+            self._unschedulable += 1
+            return self._unschedulable >= MIN_CONFIRMATIONS
         except (ray_errors.RayError, CouncilError):
-            pass
-        self._said = 0
+            pass  # it is there, or can't be reached for now
+        self._unschedulable = 0
         return False
 
 
@@ -204,7 +204,7 @@ class Panel:
         if self._actor is not None and self._about["url"] is None:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.ensure_future(self._ask())
-            await asyncio.wait({self._asking}, timeout=TOLD_S)
+            await asyncio.wait({self._asking}, timeout=ADDRESS_WAIT_S)
         return {"url": self._about["url"], "notice": self._about["notice"]}
 
     async def _ask(self) -> None:
@@ -228,7 +228,7 @@ def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | Non
 def free_port(host: str) -> int:
     """A port that is free now, outside the range that systems give to programs that ask for any, such as Ray."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in random.sample(GIVEN_TO_NOBODY, PORTS_TRIED):
+    for port in random.sample(FREE_PORTS, PORTS_TRIED):
         try:
             with socket.create_server((host, port), family=family):
                 return port
@@ -253,7 +253,7 @@ async def places(ask: Callable[[AskStatus], Awaitable[Mapping[str, Any]]]) -> di
             seen, metrics = status["panel"] or nothing, status["metrics"] or nothing
             if seen["notice"] != STARTING or time.monotonic() >= ends:
                 break
-            await asyncio.sleep(TOLD_S)
+            await asyncio.sleep(ADDRESS_WAIT_S)
     notice = "; ".join(each["notice"] for each in (seen, metrics) if each["notice"])
     return {"panel": seen["url"], "notice": notice, "dashboard": dashboard_url()}
 

@@ -91,7 +91,7 @@ def not_enrolled(name: str, council_id: str, humans: Sequence[str]) -> CallerErr
     _check_name(name)
     return NotEnrolled(
         f"{name!r} is not enrolled; those who may answer in {council_id}: {', '.join(humans) or 'nobody'}; answer "
-        "as one of these, or name the human under humans and launch the council anew",
+        "as one of these, or name the human under humans and launch the council again",
         name=name,
         humans=list(humans),
     )

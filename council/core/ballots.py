@@ -1,4 +1,4 @@
-"""What seats send on a proposal: ballots, failures, observations, escalations, rulings. Knows no clock."""
+"""What seats send on a proposal: ballots, failures, observations, escalations, rulings."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | 
 def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
     """Takes an observation of the observer. Three interrupts in a row on one stream escalate (rules 1.8).
 
-    A round counts as halted once, even if the seat is told again because the first message may be lost. A clean
+    A round counts as halted once, even if the seat gets a second message because the first may be lost. A clean
     observation resets the count if it is of a whole round, later than the last that was halted. A plan that begins
     well, or a clean earlier round, does not take back a halt.
     """

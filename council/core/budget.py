@@ -1,4 +1,4 @@
-"""What model calls may cost: reserved before each call, settled after it. Knows nothing of models and prices.
+"""What model calls may cost: reserved before each call, settled after it.
 
 A seat reserves the highest cost of a call, and makes it only once that is granted, so that calls under way together
 can't exceed a cap together (rules 2.6). Reserved amounts count like spent ones, on the proposal, the seat and the

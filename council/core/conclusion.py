@@ -1,4 +1,4 @@
-"""Decides: counts the ballots that are in, says whether they make a decision, and which. Knows no envelopes.
+"""Decides: counts the ballots that are in, says whether they make a decision, and which.
 
 Handlers call ``conclude`` after each event that may end the voting on an open proposal. It returns the proposal as
 it goes on, or the decision, and what to announce. Nothing here changes the state.

@@ -1,7 +1,6 @@
 """What clients and humans do to a proposal: submit it, cancel it, answer it, and report on the approved action.
 
-Knows nothing of ballots, the roll, or the action itself: its proposer runs that in code of its own. A report changes
-no decision.
+The proposer runs an approved action in code of its own. Its report changes no decision.
 """
 
 from __future__ import annotations

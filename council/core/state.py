@@ -1,4 +1,4 @@
-"""What the council remembers: rules, seats, proposals, decisions. Knows nothing of how they change.
+"""What the council remembers: rules, seats, proposals, decisions.
 
 Everything here but ``CouncilState`` is a frozen ``Value``. Times called ``…_s`` are seconds of the coordinator's
 monotonic uptime. Times called ``…_wall_s`` are Unix seconds, for the one deadline that runs while everything is down,

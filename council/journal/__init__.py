@@ -1,1 +1,1 @@
-"""Keeps the record of what happened. Knows nothing of its meaning."""
+"""Keeps the record of what happened."""

@@ -264,7 +264,7 @@ class SQLite(Database):
             if self._rest and self._rest != self._at_rest():
                 raise StoreLocked(
                     f"the store {self.where}: somebody began to write it while it was read, from a folder that you "
-                    "may not write: open it anew once they are done, or copy it, with what stands beside it",
+                    "may not write: open it again once they are done, or copy it together with the files beside it",
                     where=self.where,
                     timeout_s=self.timeout_s,
                 )

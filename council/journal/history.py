@@ -334,10 +334,10 @@ def _only(start: str, proposals: Iterable[tuple[str, str]]) -> str:
             code="unknown_proposal",
             proposal_id=start,
         )
-    told = [f"{each} ({quoted(summary)})" for each, summary in found.items()]
+    named = [f"{each} ({quoted(summary)})" for each, summary in found.items()]
     raise CallerError(
-        f"{start} begins the ids of several proposals: {', '.join(told[:NAMED_MAX])}"
-        f"{', and more' if len(told) > NAMED_MAX else ''}; give more of it",
+        f"{start} begins the ids of several proposals: {', '.join(named[:NAMED_MAX])}"
+        f"{', and more' if len(named) > NAMED_MAX else ''}; give more of it",
         ids=list(found),
     )
 

@@ -1,4 +1,4 @@
-"""Converts a record of the council to a packet, and back: ids, lineage, canonical bytes. Knows nothing of stores.
+"""Converts a record of the council to a packet, and back: ids, lineage, canonical bytes.
 
 Each record is one packet. Its payload holds the event, the envelope that brought it, and the decisions that followed,
 so that no crash can separate a consequence from its cause (rules 4.6).

@@ -124,8 +124,8 @@ def verify(
         if searches and store.database.kind == "sqlite" and (what := search_words.misleading(connection)):
             raise StoreCorrupt(
                 f"journal {quoted(journal)} in {store.where} holds, but searches of this store mislead: {what}. "
-                "Make its words anew: end the council, have council store export write it out, and council store "
-                "import take that into a new store",
+                "To rebuild its search words, end the council, then run council store export, and council store "
+                "import into a new store",
                 where=store.where,
                 what=what,
             )

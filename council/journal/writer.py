@@ -345,7 +345,7 @@ def _compare(store: PacketStore, name: str, council_id: str, path: Path, signer:
         return
     raise CheckpointRefused(
         f"the journal {name} in {store.where} {what}: its checkpoint {path} knows record {last.position} of "
-        f"{last.council_id}; go back to a whole copy, or, to begin anew without it, move that file away",
+        f"{last.council_id}; go back to a whole copy, or, to start without it, move that file away",
         journal=name,
         position=last.position,
     )

@@ -1,4 +1,4 @@
-"""Reads an authentic message as an event. Knows nothing of who may send it."""
+"""Reads an authentic message as an event."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Commit:
             self.write_s = now - self._began_s
         self.kept_position = position
         self._began_s = self._lingering = None
-        # The sessions that were told of a stall are told of its end at once.
+        # The sessions that heard of a stall hear of its end at once.
         self._look_at = now if self._stalled else math.inf
 
     def fail(self) -> None:
@@ -133,7 +133,7 @@ class Commit:
         Each is told once that nothing can be kept, and once that it can be again. It decides itself how long it
         waits.
         """
-        told = set(owed) - self._stalled if stalls else self._stalled
-        self._stalled = self._stalled | told if stalls else set()
+        informed = set(owed) - self._stalled if stalls else self._stalled
+        self._stalled = self._stalled | informed if stalls else set()
         self._look_at = now + TROUBLE_CHECK_S if self.writing or self._stalled else math.inf
-        return told
+        return informed

@@ -1,4 +1,4 @@
-"""The numbered announcements, for watchers. Knows nothing of the watchers."""
+"""The numbered announcements, for watchers."""
 
 from __future__ import annotations
 

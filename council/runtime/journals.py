@@ -1,4 +1,4 @@
-"""Finds and opens the journal of a council's configuration. Knows nothing of its contents."""
+"""Finds and opens the journal of a council's configuration."""
 
 from __future__ import annotations
 

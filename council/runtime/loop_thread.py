@@ -1,4 +1,4 @@
-"""A thread with an event loop, for callers on other threads and loops. Knows nothing of councils."""
+"""A thread with an event loop, for callers on other threads and loops."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Background:
 
 
 def _ended() -> CallerError:
-    return CallerError("this council or pool was closed; launch or connect anew")
+    return CallerError("this council or pool was closed; launch or connect again")
 
 
 async def _run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""A coordinator's answers to its clients, and their bytes. Knows nothing of the clients.
+"""A coordinator's answers to its clients, and their bytes.
 
 ``ref`` identifies the sealed envelope that is answered, even if its id could not be read.
 """

@@ -1,4 +1,4 @@
-"""Writes the messages for seats. Knows nothing of transport and keys.
+"""Writes the messages for seats.
 
 Messages in ``to_seats`` must arrive. If they do not, the seat is sent all open proposals when it is back. A lost halt
 is not sent again; if it is still needed, the observer calls another. ``perishable`` are pieces of streams, which may
@@ -20,7 +20,7 @@ from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.runtime.senders import COORDINATOR
 from council.runtime.streams import StreamPiece
 
-# Effects that only a seat is told of, and no watcher.
+# Effects that only one seat learns of, and no watcher.
 ToOne = do.RequestRuling | do.InterruptSeat | do.GrantCall | do.DenyCall
 TO_ONE = (do.RequestRuling, do.InterruptSeat, do.GrantCall, do.DenyCall)
 # The characters of a ballot's reason that are shown to Prime: 15 of them must fit one envelope.

@@ -1,4 +1,4 @@
-"""Who may send to a council, in which role and with which key. Knows nothing of the messages."""
+"""Who may send to a council, in which role and with which key."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Senders:
         who = f"those who may answer in {self.council_id}: {', '.join(self.humans) or 'nobody'}"
         if name not in self.humans:
             problem = f"{quoted(name)} is not enrolled; {who}"
-            what_to_do = "answer as one of these, or name the human under humans and launch the council anew"
+            what_to_do = "answer as one of these, or name the human under humans and launch the council again"
         elif not self.keyring.greets(name, greeting, self.council_id):
             problem = f"this is not the key that {name} is enrolled with; {who}"
             what_to_do = f"say under humans.{name} where that key is, as at the launch"

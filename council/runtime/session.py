@@ -1,4 +1,4 @@
-"""A client's connection to a council: sends signed envelopes and waits for the results. Knows no Ray.
+"""A client's connection to a council: sends signed envelopes and waits for the results.
 
 If a call fails, the same bytes are sent again until the deadline. The council recognises an envelope by its id, so a
 retry is never a second proposal (rules 1.12). A session belongs to one event loop.

@@ -6,6 +6,7 @@ are on the record by then (rules 4.7). Earlier announcements belong to an earlie
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ log = get_logger("council")
 Announced = Sequence[tuple[float, do.Effect]]
 
 
-class Watcher:
+class Watcher(ABC):
     """Reads one coordinator, on its own loop. Subclasses process what it reads."""
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -33,12 +34,12 @@ class Watcher:
         feed.watchers.append(self.glance)  # before the feed drops what was not read
         self.begin(view)
 
-    def begin(self, view: View) -> None:
+    def begin(self, view: View) -> None:  # noqa: B027 - most need nothing of it
         """Takes the state at the beginning."""
 
+    @abstractmethod
     def see(self, announced: Announced, view: View) -> None:
         """Takes the announcements since the last time, and the current state."""
-        raise NotImplementedError
 
     def read(self) -> None:
         """Reads once. The cost grows with the number of announcements since the last time."""

@@ -1,6 +1,6 @@
 """Finds the JSON objects in a foreign, maybe hostile text, with bounded work.
 
-Knows nothing of their meaning. An object inside another one is part of it, and never found by itself.
+An object inside another one is part of it, and is not found separately.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """PLAN, EXECUTE and the other markers in a model's output, read as it streams and kept apart from similar text.
 
-Knows what a marker is, and what follows one (GCP 7, rules 3.2). Knows nothing of models, stages or tools.
-
 A marker is exactly one of six words, a nonce and a colon, ``EXECUTE[5f3a9c17e2b84d06]:``, at the start of the text or
 directly after a line feed. The nonce is made for one call and shown to that model alone, so the author of text that
 the model repeats can't have known it. A marker without it, with another, or after any other line end is text.

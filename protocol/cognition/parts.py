@@ -1,4 +1,4 @@
-"""The parts of a cognition packet: every field, its type and its default. Knows nothing of what a packet is for."""
+"""The parts of a cognition packet: every field, its type and its default."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Seats' profiles in the form of the control-packet document's config.json.
-
-Knows their fields, and takes parsed data. Knows no files, and not which seat uses which profile.
-"""
+"""Seats' profiles in the form of the control-packet document's config.json, as parsed data."""
 
 from __future__ import annotations
 

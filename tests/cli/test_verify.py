@@ -107,7 +107,10 @@ def test_searches_that_mislead_exit_1(cli: Cli, path: Path) -> None:
     assert (said.code, said.out) == (1, "")
     told = " ".join(said.err.split())
     assert "record 4 of journal 'council'" in told
-    assert "is not entered under each of its words: it is hidden there. Make its words anew: end the" in told
+    assert (
+        "is not entered under each of its words: it is hidden there. To rebuild its search words, end the"
+        in told
+    )
     error = document(cli("verify", "--url", str(path), "--json").out)
     assert (error["exit_code"], error["error"]["code"]) == (1, "store_corrupt")
     assert error["error"]["facts"]["what"] in told

@@ -444,7 +444,7 @@ def test_a_journal_that_is_not_what_its_checkpoint_says_is_refused(
         write(journal, hand.records[:8])
     wrong(address)
     with pytest.raises(
-        CheckpointRefused, match=r"go back to a whole copy, or, to begin anew .* move that file away"
+        CheckpointRefused, match=r"go back to a whole copy, or, to start without it, move that file away"
     ):
         checked(address, file)
     file.rename(tmp_path / "kept.checkpoint")

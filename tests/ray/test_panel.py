@@ -191,7 +191,7 @@ def test_a_dashboard_is_told_of_the_panel_where_it_is_ours_to_tell(monkeypatch: 
     assert panel_actor.with_panel(CouncilConfig(), dashboard=False).panel is False  # unasked there is none
     assert config.panel
     # Seen in a run of all tests: Ray took the port for itself before the panel could.
-    assert config.panel_port in panel_actor.GIVEN_TO_NOBODY
+    assert config.panel_port in panel_actor.FREE_PORTS
     assert told_to_ray(config) == {}  # a Ray runs in this process already
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(panel_actor, "GRAFANA_USUAL", "http://127.0.0.1:1")
@@ -248,7 +248,7 @@ def test_a_port_in_use_is_passed_over_and_a_host_without_address_is_asked_for_on
     """Mutation: a resolver that takes seconds to say so is asked for each port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(panel_actor, "GIVEN_TO_NOBODY", [port] * panel_actor.PORTS_TRIED)
+        monkeypatch.setattr(panel_actor, "FREE_PORTS", [port] * panel_actor.PORTS_TRIED)
         assert panel_actor.free_port("127.0.0.1") not in (0, port)
     asked: list[Any] = []
 

@@ -185,7 +185,7 @@ def answer(
     """Answer an escalation.
 
     The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
-    up (the setting humans; by default whoever did). Exits 0 once the answer is taken, whatever it says.
+    up (the setting humans; by default the user who did). Exits 0 once the answer is taken, whatever it says.
 
     An answer is signed, so it is not sent to a Ray that only a file in the working folder names, which may be
     anybody's repository. council up remembers the Ray, or --address, --config or COUNCIL_RAY_ADDRESS names it.

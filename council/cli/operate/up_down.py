@@ -108,11 +108,13 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        told, waiting = council.status(), council.escalations()
+        found, waiting = council.status(), council.escalations()
     from council.cli import overview
     from council.core.state import plain
 
-    return report.result({**told, "escalations": plain(waiting)}, overview.status(told, waiting, time.time()))
+    return report.result(
+        {**found, "escalations": plain(waiting)}, overview.status(found, waiting, time.time())
+    )
 
 
 def watch(
