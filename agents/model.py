@@ -40,7 +40,7 @@ log = get_logger("council.model")
 
 T = TypeVar("T")
 
-# A mind stops so many seconds before its time ends, to report why it has no ballot. The seat knows only of the time.
+# A mind stops this many seconds before its time ends, to report why it has no ballot. The seat knows only the time.
 MARGIN_S = 0.25
 
 
@@ -63,7 +63,7 @@ class _Attempt:
         return replace(case, time_left_s=max(0.0, self.until_s - asyncio.get_running_loop().time()))
 
     def has_time(self, calls: int) -> bool:
-        """Whether the time suffices for so many more calls, each as long as the longest plan took."""
+        """Whether the time suffices for that many more calls, each as long as the longest plan took."""
         return self.until_s - asyncio.get_running_loop().time() >= calls * self.plan_s
 
 

@@ -35,7 +35,7 @@ from council.protocol.values import (
     quoted,
 )
 
-# At most so many errors are listed. Readers begin with the first ones anyway.
+# At most this many errors are listed. Readers begin with the first ones anyway.
 PROBLEMS_MAX = 100
 
 _TIMESTAMP = re.compile(

@@ -69,7 +69,7 @@ class Endpoint:
         return f"{self.model} at {self.base_url}"
 
     def cost(self, input_tokens: int, output_tokens: int) -> Cost:
-        """The cost of so many tokens. The money is rounded up; dollars a million are millionths of a dollar each."""
+        """The cost of that many tokens. Money is rounded up; dollars a million are millionths of a dollar each."""
         prices = (self.usd_per_million_input, self.usd_per_million_output)
         # Through the text, so that 0.15 is exactly 0.15.
         rates = [Decimal(0 if price is None else repr(price)) for price in prices]

@@ -32,7 +32,7 @@ VoteStage = Literal["plan", "refine"]
 PLAN_SHARE = 0.5
 # Enough for a reason that is shown to a seat or to Prime; an envelope can hold more.
 REASON_CHARS_MAX = 1_000
-# So much of an answer is published as it arrives: more than a seat's plan stream accepts.
+# This much of an answer is published as it arrives: more than a seat's plan stream accepts.
 _PLAN_CHARS_MAX = 16_000
 _BROKE_OFF = "\n[this broke off; it begins anew]\n"
 _BLANKS = " \t\r\n"  # whitespace around a block

@@ -17,7 +17,7 @@ from typing import Any
 from council.protocol.errors import EnvelopeError
 from council.protocol.values import too_large
 
-# A parked call returns after so many seconds, so that no wait is unlimited. This is far above a round trip, and far
+# A parked call returns after this many seconds, so that no wait is unlimited. This is far above a round trip, and far
 # below the time after which a peer counts as lost.
 PARK_S = 20.0
 # The items and bytes of one call. Larger calls take more time and memory without more throughput.

@@ -33,9 +33,9 @@ from council.protocol.identity.charter import (
 
 # Two texts that are joined may have some tokens more than the sum of both.
 SEAM_TOKENS = 8
-# Only so much of the end of a longer history is used: about 300,000 tokens. Ranking them takes seconds.
+# Only this much of the end of a longer history is used: about 300,000 tokens. Ranking them takes seconds.
 HISTORY_CHARS_MAX = 2**20
-# So many reasons of a ruling's ballots are shortened by a model. Each costs a call, and Prime is shown every vote
+# This many reasons of a ruling's ballots are shortened by a model. Each costs a call, and Prime is shown every vote
 # unshortened. Further reasons are cut here.
 REASONS_ASKED_MAX = 3
 CHARS_A_TOKEN = 8  # text made of words has hardly more
@@ -269,7 +269,7 @@ class Assembly:
         return ""
 
     async def _own(self, room: int) -> str:
-        """The text of the seat's own section in so many tokens; the mark if it does not fit."""
+        """The text of the seat's own section in that many tokens; the mark if it does not fit."""
         name, text = self._draft.own or ("", "")
         short = await self._short(name, text, room, self._count)
         if text and not short and self._draft.is_watched:
@@ -277,7 +277,7 @@ class Assembly:
         return short or (MARK if text else "")
 
     async def _reasons(self, room: int) -> list[str]:
-        """The ballots' reasons in so many tokens. The longest are shortened first."""
+        """The ballots' reasons in that many tokens. The longest are shortened first."""
         reasons, bare = [ballot.reason for ballot in self._draft.ballots], self._bare_reasons()
         if self._reasons_tokens(reasons) <= room:
             return reasons
@@ -408,7 +408,7 @@ def _in_json(count: Counter, text: str) -> int:
 
 
 def _beginning(text: str, limit: int, count: Counter) -> str:
-    """The beginning of a text in so many tokens with the mark, cut at a word; empty if nothing fits."""
+    """The beginning of a text in that many tokens with the mark, cut at a word; empty if nothing fits."""
     chars = min(len(text), CHARS_A_TOKEN * max(0, limit))
     while begun := text[:chars].rpartition(" ")[0].strip():
         if count(found := f"{MARK}\n{begun} …") <= limit:

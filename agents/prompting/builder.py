@@ -45,10 +45,10 @@ from council.protocol.identity.charter import (
 from council.protocol.packet import canonical_json
 from council.protocol.values import plain
 
-# Of an answer that was not accepted, so much is shown again, with the reason: enough to correct it.
+# Of an answer that was not accepted, this much is shown again, with the reason: enough to correct it.
 ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX = 200, 150
 ANSWER_CHARS_MAX = 4_000
-# A history of so many characters is processed in some milliseconds. A longer one is processed off the event loop.
+# A history of this many characters is processed in some milliseconds. A longer one is processed off the event loop.
 AT_ONCE_CHARS = 20_000
 # The instructions that are used if the charter has none of that name. It always has the five of rules 3.1.
 _OWN_INSTRUCTIONS = ("ballot", "ruling", "act")
@@ -248,7 +248,7 @@ class PromptBuilder:
         return await asyncio.to_thread(made) if is_long else made()
 
     def _cut(self, text: str, tokens_max: int) -> str:
-        """The beginning of a model's text in so many tokens, without characters that are not text."""
+        """The beginning of a model's text in that many tokens, without characters that are not text."""
         text = clean(text[:ANSWER_CHARS_MAX])
         while self.common.count(text) > tokens_max:
             text = text[: len(text) * 3 // 4]

@@ -40,7 +40,7 @@ class Overrun:
 
 
 # The overruns that a seat reports for one prompt: one for each field and step, in a council of the largest size. A
-# text in one has at most so many characters.
+# text in one has at most this many characters.
 OVERRUNS_MAX, OVERRUN_CHARS_MAX = 100, 1_000
 
 

@@ -28,7 +28,7 @@ GIVEN_UP_MAX = 1_000
 # The kinds of error in a metric are few: an HTTP status, or a word.
 _ERROR = re.compile(r"[1-5][0-9]{2}|timeout|connection_error")
 OTHER = "other"
-# If a council has not answered for so many seconds, it is gone, and there is no use in waiting longer.
+# If a council has not answered for this many seconds, it is gone, and there is no use in waiting longer.
 ANSWER_MAX_S = 120.0
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from council.agents.mind import Case, Stream
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 
-# A mind looks again after so many more characters: a paragraph. It looks at a complete stage in any case.
+# A mind looks again after this many more characters: a paragraph. It looks at a complete stage in any case.
 LOOK_CHARS = 600
-# So many stages of one seat's work on one proposal are kept: there are five (rules 3.1).
+# This many stages of one seat's work on one proposal are kept: there are five (rules 3.1).
 STAGES_MAX = 5
 CASES_MAX = 2_000
 # Characters of cases and of what was heard about them. Above this the oldest are forgotten.

@@ -39,9 +39,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Each has its own process besides its seats. More than so many need another cluster.
+# Each has its own process besides its seats. More than this many need another cluster.
 COUNCILS_MAX = 64
-# So many are started at once, because a starting process takes a processor for seconds.
+# This many are started at once, because a starting process takes a processor for seconds.
 STARTING_MAX = 4
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-# Ray waits so many milliseconds to distinguish a dead actor from a slow one; its default is a second.
+# Ray waits this many milliseconds to distinguish a dead actor from a slow one; its default is a second.
 os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "50")
 # By default Ray's workers get a low priority. Beside another program that computes, each vote would come late.
 os.environ.setdefault("RAY_worker_niceness", "0")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from council.config.settings import MEMORY, CouncilConfig, SeatConfig
 from council.protocol.errors import OperatorError, VersionMismatch
 
-# An error lists at most so many nodes.
+# An error lists at most this many nodes.
 NODES_SHOWN = 8
 
 

@@ -27,13 +27,13 @@ SoleSeat = Literal["never", "allow-low-risk"]
 
 # rules 1.8: below this, and for anything that does not compare (NaN), a proposal escalates.
 CONFIDENCE_FLOOR = 0.3
-# rules 1.8: so many interrupts in a row on one stream escalate.
+# rules 1.8: this many interrupts in a row on one stream escalate.
 INTERRUPTS_MAX = 3
 # A council larger than this is a parliament: message counts and reading time grow with it.
 SEATS_MAX = 15
 # Acts of one kind and seat on an open proposal. Each is remembered so that a replay is recognised.
 ACTS_MAX = 100
-# A decision holds the reasons of its escalation: at most so many, of so many characters each. The first ones are
+# A decision holds the reasons of its escalation: at most this many, of this many characters each. The first ones are
 # kept, so that a seat can't make the decision too large to send.
 REASONS_MAX = 20
 REASON_TOLD_MAX = 500

@@ -30,9 +30,9 @@ from council.gateway import web
 from council.gateway.picture import picture
 from council.protocol.errors import CouncilError, OperatorError
 
-# The council is asked at most once in so many seconds, however many look at the panel.
+# The council is asked at most once in this many seconds, however many look at the panel.
 FRESH_S = 0.5
-# After so many seconds without an answer the panel says that the council does not answer.
+# After this many seconds without an answer the panel says that the council does not answer.
 ANSWER_S = 5.0
 TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 FILES = {path.name: path for path in Path(__file__).parent.iterdir() if path.suffix in TYPES}

@@ -58,7 +58,7 @@ from council.protocol.values import quoted
 
 # The least number of characters that may abbreviate an id, if no other id begins so.
 PREFIX_CHARS_MIN = 4
-# At most so many proposals are named if an abbreviation is ambiguous.
+# At most this many proposals are named if an abbreviation is ambiguous.
 NAMED_MAX = 8
 ROWS_AT_ONCE = 200
 _IDS = re.compile("[0-9a-f]{4,32}")

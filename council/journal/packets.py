@@ -32,7 +32,7 @@ from council.protocol.packet import (
     StoredPacket,
 )
 
-# A change of the roll may end all open proposals at once. Its record holds so many bytes of decisions in full, and at
+# A change of the roll may end all open proposals. Its record holds this many bytes of decisions in full, and at
 # least one; of the others it holds the outcomes. A replay of the record gives them in full.
 OUTCOME_BYTES_MAX = 256 * 2**10
 # Packets whose lineage is remembered: those that ballots on open proposals derive from.

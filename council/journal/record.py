@@ -24,7 +24,7 @@ from council.protocol.errors import ReplayDiverged, StoreError, StoreFull, Store
 
 # Errors of a store that may pass by themselves: the operation is tried again.
 PASSING = (StoreLocked, StoreUnreachable, StoreFull)
-COMMITS_MAX = 10_000  # so many are counted until they are read
+COMMITS_MAX = 10_000  # this many are counted until they are read
 
 
 class Record(Value, frozen=True):

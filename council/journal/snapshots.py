@@ -24,7 +24,7 @@ from council.protocol.errors import JournalCorrupt, StoreCorrupt
 
 log = get_logger("council.journal")
 
-# Replaying so many records takes a quarter of a second. A snapshot with a thousand open proposals takes 10 ms.
+# Replaying this many records takes a quarter of a second. A snapshot with a thousand open proposals takes 10 ms.
 SNAPSHOT_RECORDS = 5_000
 _DOMAIN = b"council-runtime snapshot v1\0"
 

@@ -54,10 +54,10 @@ from council.protocol.packet import (
 log = get_logger("council.store")
 
 TIMEOUT_S = 5.0  # seconds that another process may hold the store before a call fails
-# One transaction of so many removals takes about 10 ms, so that nobody waits long for it.
+# One transaction of this many removals takes about 10 ms, so that nobody waits long for it.
 GARBAGE_AT_ONCE = 500
 RECORDS_MAX = 10_000
-# One transaction of so many packets takes a second or two. A coordinator of the same store waits longer than that.
+# One transaction of this many packets takes a second or two. A coordinator of the same store waits longer than that.
 WRITTEN_MAX = 5_000
 # If two writers pass the same packets at the same time, one of them tries again.
 ATTEMPTS = 3

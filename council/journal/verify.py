@@ -34,7 +34,7 @@ from council.protocol.values import quoted, text_problem
 Progress = Callable[[int, int], None]  # the number of verified records, and of all
 
 ROWS_AT_ONCE = 1_000
-# The lineages of so many packets are kept in memory; that of an older parent is read again.
+# The lineages of this many packets are kept in memory; that of an older parent is read again.
 LINEAGES_KEPT = 100_000
 ADVICE = "put the store aside untouched, and go back to a copy that verifies"
 

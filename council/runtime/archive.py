@@ -28,9 +28,9 @@ from council.core.state import Closed, Granted
 from council.protocol.errors import InternalError, Refused, StoreCorrupt
 from council.runtime.used_ids import KEY_BYTES, HashIndex, key_of
 
-# A part has so many decided proposals at most: reading one of them back decodes its part.
+# A part has this many decided proposals at most: reading one of them back decodes its part.
 PART_MAX = 1_000
-# Of what is read back, so many stay in memory at most.
+# Of what is read back, this many stay in memory at most.
 TAKEN_BACK_MAX = 1_000
 # The name of a part; 0 for what is forgotten.
 _NAME_BYTES = 6

@@ -17,7 +17,7 @@ from council.protocol.errors import PositionLost
 _ENCODER = msgspec.msgpack.Encoder()
 # What is counted of decisions besides their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
-# Announcements that are kept have so many bytes at most, and each so many beside its own.
+# Announcements that are kept have this many bytes at most, and each this many beside its own.
 BYTES_MAX, EVENT_BYTES = 4 * 2**20, 150
 # Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
 REFUSALS_TOLD_MAX = 200

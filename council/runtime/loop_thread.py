@@ -15,7 +15,7 @@ from council.protocol.errors import CallerError, Unreachable
 
 T = TypeVar("T")
 STOP_TIMEOUT_S = 10.0
-# A cancelled task has so many seconds to end; a mind may ignore its cancellation.
+# A cancelled task has this many seconds to end; a mind may ignore its cancellation.
 CANCEL_TIMEOUT_S = 1.0
 # The council blocks its loop for milliseconds at most, but a mind on the same loop may block it longer.
 BLOCKED_S = 10.0

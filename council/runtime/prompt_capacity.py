@@ -29,7 +29,7 @@ log = get_logger("council")
 MARGIN_TOKENS = 64
 # The characters that are counted at once. It takes some milliseconds, in which nothing else runs in this process.
 PIECE_CHARS = 8_000
-# A cut within a word or a letter adds at most so many tokens.
+# A cut within a word or a letter adds at most this many tokens.
 CUT_TOKENS = 4
 # Texts up to this length are searched on the coordinator's own loop, longer ones on a thread.
 AT_ONCE_CHARS = 16_000

@@ -25,9 +25,9 @@ from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
 
-# So many open proposals and escalations are listed. The counts are of all.
+# This many open proposals and escalations are listed. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
-# So many decisions are listed, found among so many of the newest announcements.
+# This many decisions are listed, found among this many of the newest announcements.
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
 
 

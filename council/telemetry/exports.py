@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = get_logger("council")
 
-# An event is counted and written so many seconds after its announcement at the latest.
+# An event is counted and written this many seconds after its announcement at the latest.
 LOOK_S = 0.5
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import SpanRecorder
     from council.config.settings import CouncilConfig
 
-# The last spans are sent within so many seconds or lost: a council also closes if the collector is away.
+# The last spans are sent within this many seconds or lost: a council also closes if the collector is away.
 FLUSH_S = 3.0
 _INSTALL = "pip install 'council-runtime[otel]'"
 

@@ -22,7 +22,7 @@ _OBJECT_STEPS = 10
 # the largest size takes a tenth of them. A text that makes the search begin again and again is left unread.
 STEPS_MAX = 500_000
 _CHARS_A_STEP = 64
-# A fence's line, and blanks, are searched within so many characters.
+# A fence's line, and blanks, are searched within this many characters.
 _FENCE_CHARS = 200
 _OPENING = re.compile(r"\n[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+[\w+-]*+\s*+\Z")
 _CLOSING = re.compile(r"\s*+(?:`{3,}|~{3,}|\Z)")

@@ -47,7 +47,7 @@ SURFACE_CHARS_MAX = 50_000
 PACKET_BYTES_MAX = 512 * 1024
 # Commas and brackets of all atoms in total: 2,000 atoms with a dozen arguments each. It bounds their cost.
 MARKS_MAX = 30_000
-# At most so many warnings. Readers begin with the first ones anyway.
+# At most this many warnings. Readers begin with the first ones anyway.
 WARNINGS_MAX = 100
 
 _SECTIONS: dict[str, type[Section]] = {

@@ -16,7 +16,7 @@ from council.protocol.cognition.parts import RelevantHistorySnippet
 # "It" and "that" refer to the newest turns, whatever these are about.
 RECENT_TURNS = 6
 SNIPPETS_MAX = 20
-# A text of fewer words is weighed as if it had so many. Otherwise a heading that shares one word would be the
+# A text of fewer words is weighed as if it had this many. Otherwise a heading that shares one word would be the
 # closest.
 WORDS_MIN = 8
 

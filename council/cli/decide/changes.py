@@ -110,7 +110,7 @@ def from_text(data: bytes, source: str) -> ReviewedChange:
 
 
 def _refuse_if_large(text: str, source: str, *, beside: int = 0) -> None:
-    """Raises UsageFault if there is no room for the text, and so many bytes beside it."""
+    """Raises UsageFault if there is no room for the text, and that many bytes beside it."""
     size = len(text.encode()) + beside
     if size > CHANGE_BYTES_MAX:
         raise UsageFault(

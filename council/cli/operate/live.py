@@ -69,7 +69,7 @@ class Screen:
         return True
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
-        """What is above the events, on a screen of so many lines."""
+        """What is above the events, on a screen of that many lines."""
         found: list[RenderableType] = [overview.heading(status), "", overview.seats(status)]
         found += [*overview.inactive_seats(status), *overview.stalled(status)]
         found += [rule("open"), overview.open_proposals(status, rows_max=max(3, height // 4))]
