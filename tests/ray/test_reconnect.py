@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import ray
 from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
+from ray.exceptions import ActorDiedError, RayError
 
 from council import Council
 from council.api.client import handle_of
@@ -104,12 +105,25 @@ def patient(*where: str, **how: Any) -> Council:
 
 
 def hasty(*where: str, **how: Any) -> Council:
-    """A client that connects in its own time, and whose calls then give up soon."""
+    """A client that connects in its own time, and whose calls then give up soon.
+
+    They repeat a question for 5.4 s, in which they find out why, and have 10 s more to say it.
+    """
     made = patient(*where, **how)
     handle: Any = handle_of(made)
-    handle.session._call_timeout_s = 2.0
-    handle.port._wanted = handle.port._wanted.model_copy(update={"call_timeout_s": 2.0})
+    handle.session._call_timeout_s = 15.0
+    handle.port._wanted = handle.port._wanted.model_copy(update={"call_timeout_s": 6.0})
     return made
+
+
+def is_dead(actor: Any) -> bool:
+    try:
+        ray.get(actor.hello.remote(), timeout=LONG_S)
+    except ActorDiedError:
+        return True
+    except RayError:
+        pass
+    return False
 
 
 def test_a_client_finds_its_council_again(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +221,7 @@ def test_a_crash_is_told_from_an_end(shell: Shell, monkeypatch: pytest.MonkeyPat
             brief.status()
         assert crashed.value.code == "council_died"
         with pytest.raises(CouncilDied, match=r"may still be decided.*has crashed"):
-            brief.propose("It stays away", timeout_s=2)
+            brief.propose("It stays away", timeout_s=300)
         asking = list[str]()
         handle: Any = handle_of(brief)
         port = handle.port
@@ -236,7 +250,9 @@ def test_a_client_follows_its_council_from_ray_to_ray(shell: Shell, monkeypatch:
         assert shell.run("up", "--name", "again", "--address", nodes.address).returncode == 0
         council, brief = patient(name="again"), hasty(nodes.address, "again")
         council_id = council.status()["council_id"]
-        ray.kill(handle_of(council).port._place.handle)  # type: ignore[attr-defined]
+        coordinator = handle_of(council).port._place.handle  # type: ignore[attr-defined]
+        ray.kill(coordinator)
+        until(lambda: is_dead(coordinator))  # it may still answer for a moment
         for _ in range(2):
             with pytest.raises(CouncilDied, match=r"is dead.*it is not found again: no council") as died:
                 brief.status()
