@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -156,6 +157,7 @@ class RayPort:
         self._wanted = wanted
         self._release = release
         self._released = False
+        self._connecting = threading.Lock()  # of the thread that looks for the council
         self._loss: CouncilDied | None = None  # the reason why the council was lost
         self._lost_error: CouncilError | None = None  # what callers get while it is lost
         self._reconnecting: asyncio.Task[None] | None = None
@@ -164,7 +166,8 @@ class RayPort:
         return dict(await self._ask_again(raw_answers.Joined, "join", name, role, key))
 
     async def leave(self, session: str) -> None:
-        await self._ask(None, "leave", session)
+        with _as_ours(self._place.name):  # a lost council is not looked for
+            await self._place.answer("leave", (session,))
 
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
         return unframe_reply(await self._ask(bytes, "exchange", frame([session.encode(), *batch])))
@@ -187,11 +190,16 @@ class RayPort:
             self._place.kill(self.config.ray_namespace)
 
     def release(self) -> None:
-        """Releases the connection to Ray."""
-        with link.changing:
-            self._released = True
-            if self._release is not None:
-                self._release()
+        """Releases the connection to Ray, once no thread of this port looks for the council any more."""
+        self._released = True
+        ended = self._connecting.acquire(timeout=ray_link.END_S)
+        try:
+            with link.changing:
+                if self._release is not None:
+                    self._release()
+        finally:
+            if ended:
+                self._connecting.release()
 
     async def _ask_again(self, kind: type[T], method: str, *arguments: Any) -> T:
         """A question, repeated while the coordinator may be restarting; it must be safe to repeat."""
@@ -247,18 +255,22 @@ class RayPort:
 
     def _connect_again(self) -> None:
         assert self._wanted is not None
-        self._place.refuse_if_forgotten()
-        with link.renewed():
-            if self._released:
-                return
-            found, how = _located(self._wanted)
-            ray_link.connect(found.ray_address, held=self._release is not None, **how)
-            self._release = self._release or link.hold()
-            connection = current()
-        place = _find_coordinator(found, connection, self._wanted)
-        if isinstance(self._loss, CouncilClosed) and place.handle._actor_id == self._place.handle._actor_id:
-            raise self._loss  # it is still about to end
-        self._place, self.config = place, found
+        with self._connecting:
+            self._place.refuse_if_forgotten()
+            with link.renewed():
+                if self._released:
+                    return
+                found, how = _located(self._wanted)
+                ray_link.connect(found.ray_address, held=self._release is not None, **how)
+                self._release = self._release or link.hold()
+                connection = current()
+            place = _find_coordinator(found, connection, self._wanted)
+            if (
+                isinstance(self._loss, CouncilClosed)
+                and place.handle._actor_id == self._place.handle._actor_id
+            ):
+                raise self._loss  # it is still about to end
+            self._place, self.config = place, found
 
 
 def _to_return(error: CouncilError) -> CouncilError:

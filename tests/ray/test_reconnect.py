@@ -19,7 +19,7 @@ from ray.exceptions import ActorDiedError, RayError
 
 from council import Council
 from council.api.client import handle_of
-from council.cluster import reaper
+from council.cluster import port, reaper
 from council.protocol.errors import CouncilClosed, CouncilDied, CouncilError, Unreachable
 from tests.ray.nodes import Nodes
 from tests.ray.test_cli_ray import Shell, below, opened, until
@@ -116,6 +116,28 @@ def hasty(*where: str, **how: Any) -> Council:
     return made
 
 
+def close_while_it_is_looked_for(council: Council, patch: pytest.MonkeyPatch) -> None:
+    """Closes a council of a Ray that this process has left: after that, no thread may be inside Ray."""
+    find, inside, order = port._find_coordinator, threading.Event(), list[str]()
+    handle: Any = handle_of(council)
+
+    def slowly(*how: Any) -> Any:
+        inside.set()
+        until(lambda: handle.port._released)
+        time.sleep(0.2)  # in which a call of close() that does not wait would be over
+        place = find(*how)
+        order.append("found")
+        return place
+
+    patch.setattr(port, "_find_coordinator", slowly)
+    asking = handle.background._begin(handle.status())
+    assert inside.wait(LONG_S)
+    council.close()
+    order.append("closed")
+    assert order == ["found", "closed"]
+    asking.cancel()
+
+
 def is_dead(actor: Any) -> bool:
     try:
         ray.get(actor.hello.remote(), timeout=LONG_S)
@@ -127,7 +149,9 @@ def is_dead(actor: Any) -> bool:
 
 
 def test_a_client_finds_its_council_again(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutation: to leave Ray the token that it read first; to end a call with the connection it began on."""
+    """Mutations: to leave Ray the token that it read first; to end a call with the connection it began on; to look
+    for the council in order to leave it, or still when it is closed.
+    """
     go = shell.folder / "go"
     go.touch()
     told = up(shell)
@@ -178,12 +202,17 @@ def test_a_client_finds_its_council_again(shell: Shell, monkeypatch: pytest.Monk
     ray.shutdown()
     assert council.status()["council_id"] == council_id
     ray.shutdown()
+    with monkeypatch.context() as patch:
+        close_while_it_is_looked_for(council, patch)
+    ray.shutdown()  # the other one held it still
     kept = json.loads((shell.folder / "council/councils/again.json").read_text(encoding="utf-8"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", kept["token"])
     ray.init(address=told["address"], log_to_driver=False)
-    council.close()
+    looked, look = list[object](), port.RayPort._find_again
+    monkeypatch.setattr(port.RayPort, "_find_again", lambda self: looked.append(self) or look(self))
     other.close()
+    assert not looked
     assert ray.is_initialized()
     ray.shutdown()
     assert shell.run("down", "--name", "again", "--yes").returncode == 0
