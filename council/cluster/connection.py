@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -50,7 +50,7 @@ _OTHER_VERSION = re.compile(r"Version mismatch: The cluster was started with:\s+
 _NO_NODE = "No node info found matching attributes"
 _WARN = ("authentication.authentication_token_setup", "worker")
 # Linux ends a local Ray with the thread that started it, and a caller's thread may end at once. This one stays.
-_starter = futures.ThreadPoolExecutor(1, "council-ray")
+_starter = ThreadPoolExecutor(1, "council-ray")
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
 
 
@@ -87,15 +87,15 @@ class RayLink:
     def result(self, connection: object, call: Any, timeout_s: float) -> Any:
         """The result of a call over that connection. Raises Dropped, Ray's errors, and Unreachable if Ray is gone."""
         ends_s = time.monotonic() + timeout_s
-        with self.used(connection):
-            answer = call.future()  # not ray.get(): a thread that waits inside Ray is ended by ray.shutdown()
-        while not futures.wait([answer], min(SLICE_S, ends_s - time.monotonic())).done:
+        while True:
+            left_s = max(0.0, ends_s - time.monotonic())
             with self.used(connection):
-                pass
-            if time.monotonic() >= ends_s:
-                raise ray_errors.GetTimeoutError(f"no answer within {timeout_s:g} s")
-            refuse_if_gone()
-        return answer.result()
+                try:
+                    return ray.get(call, timeout=min(left_s, SLICE_S))
+                except ray_errors.GetTimeoutError:
+                    if left_s <= SLICE_S:
+                        raise
+                    refuse_if_gone()
 
     def hold(self) -> Callable[[], None] | None:
         """Holds the connection. Returns the function that releases it; None if it was not made here."""
