@@ -65,8 +65,7 @@ async def decision_or_error(proposing: Coroutine[Any, Any, Decision]) -> Decisio
 
 
 class AsyncCouncil:
-    """A council's methods as coroutines, for use from any event loop. ``Council`` has
-    the docstrings of its methods.
+    """A council's methods as coroutines, for use from any event loop. ``Council`` describes them.
 
     Await the result of ``launch``, ``connect`` and ``inline``, or use it in ``async with``, which closes the council.
     A thread creates the council, so that the loop is not blocked.

@@ -190,7 +190,7 @@ class RayPort:
             self._place.kill(self.config.ray_namespace)
 
     def release(self) -> None:
-        """Releases the connection to Ray, once no thread of this port looks for the council any more."""
+        """Releases the connection to Ray once no thread of this port looks for the council, or after ``END_S``."""
         self._released = True
         ended = self._connecting.acquire(timeout=ray_link.END_S)
         try:

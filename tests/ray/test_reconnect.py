@@ -116,15 +116,33 @@ def hasty(*where: str, **how: Any) -> Council:
     return made
 
 
+class Wanted:
+    """A lock that says that somebody has asked for it by ``acquire``."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock, self.wanted = lock, threading.Event()
+        self.release = lock.release
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def acquire(self, timeout: float) -> bool:
+        self.wanted.set()
+        return self._lock.acquire(timeout=timeout)
+
+
 def close_while_it_is_looked_for(council: Council, patch: pytest.MonkeyPatch) -> None:
     """Closes a council of a Ray that this process has left: after that, no thread may be inside Ray."""
     find, inside, order = port._find_coordinator, threading.Event(), list[str]()
     handle: Any = handle_of(council)
+    lock = handle.port._connecting = Wanted(handle.port._connecting)
 
     def slowly(*how: Any) -> Any:
         inside.set()
-        until(lambda: handle.port._released)
-        time.sleep(0.2)  # in which a call of close() that does not wait would be over
+        assert lock.wanted.wait(LONG_S), "close() does not wait"
         place = find(*how)
         order.append("found")
         return place
