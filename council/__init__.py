@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from council.protocol.envelope import Envelope
     from council.protocol.errors import CouncilError, NotApproved, NotVerified
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "AsyncCouncil": "council.api.aio",

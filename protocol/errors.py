@@ -160,6 +160,12 @@ class ConfigError(OperatorError):
         super().__init__(message, **{"problems": (message,), **facts})
 
 
+class NotInstalled(ConfigError):
+    """An optional package is not installed. Installing council-runtime with ``extra`` brings it."""
+
+    code = "not_installed"
+
+
 class MindError(OperatorError):
     """A seat's mind can't be imported, built or used (``seat``, ``mind``)."""
 

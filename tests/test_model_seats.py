@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from structlog.testing import capture_logs
 
 from council.agents.llm.endpoint import Endpoint
 from council.agents.model import ModelMind
-from council.config import build_minds
 from council.config.load import CouncilConfig, SeatConfig, build_mind, describe, load
 from council.config.settings import MODEL_KEYS, MODEL_MIND, of_profile
 from council.protocol.errors import ConfigError, MindError
@@ -141,7 +141,7 @@ def test_what_can_be_known_before_the_first_case_is_said_at_launch(more: dict[st
 
 
 def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_minds, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(MindError, match=re.escape("pip install 'council-runtime[models]'")):
         build_mind(SeatConfig(name="lite", model="m", base_url=URL))
 

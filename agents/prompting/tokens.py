@@ -24,6 +24,7 @@ from threading import Lock
 from typing import Any
 
 from council.protocol.errors import TokenizerError
+from council.protocol.extras import require
 
 # By the names that their vendors, or tiktoken, gave them. A vocabulary that several models share is listed once:
 # gemma3 is also Gemma 4's, mistral_v1 that of all Mistrals without Tekken, llama2 also Code Llama's, kimi_k2 also
@@ -137,7 +138,7 @@ class TokenCounter:
     def prime(self) -> None:
         """Loads the tokenizer, once in a process, so that no prompt waits for it.
 
-        Raises TokenizerError if a ``tokenizer.json`` is missing or invalid.
+        Raises TokenizerError if a ``tokenizer.json`` is missing or invalid, and NotInstalled without splintr-rs.
         """
         _counting(self.tokenizer)("primed")
 
@@ -188,6 +189,7 @@ def _counting(tokenizer: str) -> Callable[[str], int]:
 
 @lru_cache(maxsize=64)  # more than there are; a council's seats use a handful
 def _loaded(tokenizer: str) -> Callable[[str], int]:
+    require("splintr", package="splintr-rs", extra="models", what="counting a model's tokens")
     import splintr  # 38 MB, which a council without models does not need
 
     if tokenizer in VOCABULARIES:

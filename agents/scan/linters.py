@@ -96,17 +96,19 @@ _BANDIT = f"--quiet --format json --ignore-nosec --exit-zero --tests {BANDIT_TES
 
 
 # A linter's process. It limits itself before it reads anything, and leaves no core file. A file above its size ends
-# it by a signal, which Python would ignore. RLIMIT_AS would count the address space that threads reserve.
+# it by a signal, which Python would ignore. RLIMIT_AS would count the address space that threads reserve. Windows has
+# no such limits; there the time limit of its parent is the only one.
 _LIMITED = """
-import signal, sys
-from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE, setrlimit
+import os, signal, sys
 from runpy import run_module
 seconds, memory, output = map(int, sys.argv[1:4])
-setrlimit(RLIMIT_CORE, (0, 0))
-setrlimit(RLIMIT_CPU, (seconds, seconds + 1))
-setrlimit(RLIMIT_DATA, (memory, memory))
-setrlimit(RLIMIT_FSIZE, (output, output))
-signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+if os.name != "nt":
+    from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE, setrlimit
+    setrlimit(RLIMIT_CORE, (0, 0))
+    setrlimit(RLIMIT_CPU, (seconds, seconds + 1))
+    setrlimit(RLIMIT_DATA, (memory, memory))
+    setrlimit(RLIMIT_FSIZE, (output, output))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 del sys.argv[:4]
 run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
@@ -150,9 +152,9 @@ def _run(tool: str, arguments: list[str], folder: str, timeout_s: float) -> Any:
             raise _Failed(f"{tool} did not start: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
             raise _Failed(f"{tool} did not finish within {timeout_s:g} s") from error
-        if done.returncode == -signal.SIGXCPU:
+        if os.name != "nt" and done.returncode == -signal.SIGXCPU:
             raise _Failed(f"{tool} took more than {CPU_SECONDS_MAX} s of CPU time")
-        if done.returncode == -signal.SIGXFSZ:
+        if os.name != "nt" and done.returncode == -signal.SIGXFSZ:
             raise _Failed(f"{tool} reported more than {OUTPUT_BYTES_MAX:,} bytes")
         if done.returncode != 0:
             err.seek(0)

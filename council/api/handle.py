@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from council.api.keywords import ClientSettings, configured, refuse_unknown
 from council.config.human_keys import enrolled_key
 from council.protocol.errors import CallerError
+from council.protocol.extras import require_ray
 from council.runtime.loop_thread import Background
 from council.runtime.questions import AskStatus
 from council.runtime.session import Port, Session
@@ -147,6 +148,7 @@ def launch(
     dashboard: bool = False,
 ) -> Handle:
     """See ``Council.launch``."""
+    require_ray("Council.launch()", "; or use Council.inline(), which needs none")
     from council.cluster import port as ray_side  # Ray is imported when it is used
     from council.runtime import journals
 
@@ -166,6 +168,7 @@ def connect(
 ) -> Handle:
     """See ``Council.connect``."""
     refuse_unknown("connect", settings, ClientSettings)
+    require_ray("connecting to a council")
     from council.cluster import port as ray_side
 
     port = ray_side.connect(configured(config, {**settings, "ray_address": address, "name": name}))

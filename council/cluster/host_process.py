@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -23,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from council.agents.messaging.logs import get_logger
 from council.cluster import known, reaper
+from council.config.files import lock
 from council.config.settings import CouncilConfig
 from council.protocol.errors import CouncilDied, CouncilError, InternalError, NameTaken, OperatorError
 from council.runtime.questions import AskStatus
@@ -75,16 +75,16 @@ def _only_one(name: str) -> Iterator[None]:
     path = known.folder() / f"{name}.lock"
     try:
         file = path.open("a")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise NameTaken(
-            f"a council named {name} runs already, or is starting: see council status, take it down "
-            "with council down, or choose another --name",
-            name=name,
-        ) from None
+        locked = lock(file.fileno())
     except OSError as error:
         raise OperatorError(f"{path} can't be locked: {error.strerror}") from error
     with file:
+        if not locked:
+            raise NameTaken(
+                f"a council named {name} runs already, or is starting: see council status, take it down "
+                "with council down, or choose another --name",
+                name=name,
+            )
         yield
 
 

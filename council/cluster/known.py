@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from council.cluster.reaper import process_started
-from council.config.files import whole
+from council.config.files import open_to_others, whole
 from council.config.human_keys import state_dir
 from council.config.settings import NAME_PATTERN
 from council.protocol.errors import CouncilDied, OperatorError
@@ -105,7 +105,7 @@ def read(name: str) -> Known | None:
     """The stored entry of ``name``, stale or not. Raises OperatorError if the file is invalid."""
     path = state_dir() / "councils" / f"{name}.json"
     try:
-        if path.stat().st_mode & 0o077:
+        if open_to_others(path):
             raise OperatorError(f"{path} is open to others, and holds a token: chmod 600 it, or remove it")
         with path.open("rb") as file:
             known = msgspec.json.decode(file.read(FILE_BYTES_MAX), type=Known)

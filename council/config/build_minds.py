@@ -7,14 +7,14 @@ import importlib
 import inspect
 import operator
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import Mind, as_mind
 from council.config.settings import MODEL_MIND, CouncilConfig, SeatConfig, did_you_mean, is_import_path
-from council.protocol.errors import CouncilError, MindError
+from council.protocol.errors import CouncilError, MindError, NotInstalled
+from council.protocol.extras import require
 
 if TYPE_CHECKING:
     from council.agents.llm.endpoint import Endpoint
@@ -46,10 +46,12 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
     from council.agents.model import ModelMind  # which a council without models does not need
     from council.config.charter_files import charter_files_of
 
-    needed, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
-    if find_spec(needed) is None:
-        why = f"seat {seat.name}: to ask its model, pip install 'council-runtime[{extra}]'"
-        raise MindError(why, seat=seat.name, mind=MODEL_MIND)
+    module, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
+    try:
+        for each, package in ((module, module.replace("_", "-")), ("splintr", "splintr-rs")):
+            require(each, package=package, extra=extra, what=f"seat {seat.name}: asking its model")
+    except NotInstalled as error:
+        raise MindError(error.message, seat=seat.name, mind=MODEL_MIND) from None
     endpoint = endpoint_of(seat)
     if endpoint.key_in_clear:
         log.warning(

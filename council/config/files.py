@@ -35,8 +35,30 @@ def whole(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
                 os.link(begun, path)
     finally:
         begun.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)  # or a power cut could take the name, with the file
+
+
+def sync_folder(folder: Path) -> None:
+    """Writes a folder's entries to disk. Does nothing on Windows, which can't open a folder."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)  # or a power cut could take the name, with the file
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def open_to_others(path: Path) -> bool:
+    """Whether users other than its owner may use a file, by its mode. Windows has no such modes. Raises OSError."""
+    return os.name != "nt" and bool(path.stat().st_mode & 0o077)
+
+
+def lock(descriptor: int) -> bool:
+    """Locks an open file for this process, and returns at once. False if another process has locked it.
+
+    The lock ends with the descriptor, and so with the process. Raises OSError.
+    """
+    from filelock import lock_descriptor  # it takes 30 ms
+
+    return lock_descriptor(descriptor, blocking=False)

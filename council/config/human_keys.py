@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from council.config.files import whole
+from council.config.files import open_to_others, whole
 from council.protocol.envelope import SENDER_PATTERN
 from council.protocol.errors import CallerError, ConfigError, NotEnrolled, OperatorError
 
@@ -43,7 +43,7 @@ def current_user() -> str:
     """This user's name, in the form that senders' names have."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):
+    except (ImportError, KeyError, OSError):  # without pwd, on Windows, it has only the environment
         user = "human"
     return re.sub(r"[^a-z0-9._-]", "-", user.lower()).lstrip("._-")[:64] or "human"
 
@@ -153,7 +153,7 @@ def kept_key(
 
 def _read(name: str, path: Path, otherwise: str) -> bytes:
     try:
-        if path.stat().st_mode & 0o077:
+        if open_to_others(path):
             raise OperatorError(f"{path} is open to others: chmod 600 it, or {otherwise}")
         with path.open("rb") as file:
             key = file.read(4_096)  # enough to say how much there is: it may be no file of keys at all

@@ -23,6 +23,7 @@ from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.pool import QueuePool
 
+from council.config.files import sync_folder
 from council.journal.address import place, without_password
 from council.journal.faults import as_store_errors
 from council.journal.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE
@@ -214,11 +215,7 @@ class SQLite(Database):
         """Creates an empty file for its owner alone; the two files that SQLite adds inherit that."""
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # otherwise a power cut could lose the file with all its content
-            finally:
-                os.close(folder)
+            sync_folder(self.path.parent)  # otherwise a power cut could lose the file with all its content
         except FileExistsError:
             return
         except OSError as error:
@@ -369,15 +366,11 @@ class PostgreSQL(Database):
     def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
         where = without_password(url)
         super().__init__(where, read_only=read_only, timeout_s=timeout_s)
-        try:
-            # No stricter level: each statement after the lock must see what the lock's last holder committed.
-            self._writer = self._engine(url, 1 + WRITERS, isolation_level="READ COMMITTED")
-            # A separate pool, so that no writer waits for a long read.
-            reader = self._engine(url, READERS, isolation_level="REPEATABLE READ")
-        except ModuleNotFoundError as error:
-            raise OperatorError(
-                f"the store {where} needs psycopg: pip install 'council-runtime[postgres]'"
-            ) from error
+        require("psycopg", package="psycopg", extra="postgres", what=f"the store {where}")
+        # No stricter level: each statement after the lock must see what the lock's last holder committed.
+        self._writer = self._engine(url, 1 + WRITERS, isolation_level="READ COMMITTED")
+        # A separate pool, so that no writer waits for a long read.
+        reader = self._engine(url, READERS, isolation_level="REPEATABLE READ")
         self._reader = reader.execution_options(postgresql_readonly=True)
 
     def _engine(self, url: URL, size: int, isolation_level: IsolationLevel) -> Engine:

@@ -6,7 +6,6 @@ name would silently end the first.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
+from council.config.files import lock
 from council.journal.engines import Database, SQLite
 from council.journal.faults import as_store_errors
 from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
@@ -62,17 +62,23 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bo
     except OSError as error:
         raise StoreUnreachable(f"{beside} can't be made: {error.strerror}", where=str(path)) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            by = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        if not lock(descriptor):
+            by = _holder(descriptor)
             yield False, f" (process {by})" if by.isdigit() else "", lambda: True
             return
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
         yield True, "", lambda: True
     finally:
         os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """What the process that has locked the file wrote into it."""
+    try:
+        return os.read(descriptor, 20).decode("ascii", "replace").strip()
+    except OSError:  # Windows lets nobody else read what is locked
+        return ""
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from council.protocol.errors import ConfigError
+from council.protocol.extras import require
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 # The last spans are sent within this many seconds or lost: a council also closes if the collector is away.
 FLUSH_S = 3.0
-_INSTALL = "pip install 'council-runtime[otel]'"
 
 
 class Traces:
@@ -49,11 +49,11 @@ def traces_of(config: CouncilConfig, part: str) -> Traces | None:
     """
     if config.traces == "off":
         return None
+    refuse_untraceable(config)
     if config.traces == "global":
         from opentelemetry import trace
 
         return Traces(trace.get_tracer_provider(), lambda: None)
-    refuse_untraceable(config)
     try:
         return _exporting(f"{config.name}/{part}")
     except Exception as error:  # whatever a variable says that OpenTelemetry can't read
@@ -68,12 +68,16 @@ def end(traces: Traces | None) -> None:
 
 def refuse_untraceable(config: CouncilConfig) -> None:
     """Raises ConfigError if the extra that the setting ``traces`` needs is not installed."""
-    if config.traces == "otlp":
-        try:
-            import opentelemetry.exporter.otlp.proto.http.trace_exporter
-        except ImportError as error:
-            raise _unfit(f"needs the extra otel: {_INSTALL} ({error})") from None
-        assert opentelemetry
+    needed = {
+        "global": ("opentelemetry.trace", "opentelemetry-api"),
+        "otlp": (
+            "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+            "opentelemetry-exporter-otlp-proto-http",
+        ),
+    }
+    if config.traces in needed:
+        module, package = needed[config.traces]
+        require(module, package=package, extra="otel", what=f"traces = '{config.traces}'")
 
 
 def traces_if(config: CouncilConfig, part: str) -> Traces | None:

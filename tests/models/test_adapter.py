@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import pickle
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import ProviderCalls
 from council.agents.mind import Cost
 from council.agents.model import ModelMind
-from council.config import build_minds
 from council.config.build_minds import build_mind
 from council.config.load import load
 from council.config.settings import SeatConfig
@@ -289,9 +289,11 @@ def test_the_key_provider_is_of_one_server_and_says_what_it_needs(
         SeatConfig(name="lite", **first, answer_format="json_object")
     with pytest.raises(ValueError, match="provider: is for a seat that is backed by a model"):
         SeatConfig(name="lite", mind="mine.minds:Lite", provider="anthropic")
-    monkeypatch.setattr(build_minds, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     with pytest.raises(
-        MindError, match=r"seat lite: to ask its model, pip install 'council-runtime\[pydantic-ai\]'"
+        MindError,
+        match=r"seat lite: asking its model needs pydantic-ai, which is not installed: pip install "
+        r"'council-runtime\[pydantic-ai\]'",
     ):
         build_mind(seat)
 

@@ -36,8 +36,11 @@ def check(
 
 def _finding(file: Path) -> tuple[str, str, str]:
     cluster = _read(file)
-    from council.cluster.port import check_cluster
     from council.protocol.errors import ConfigError
+    from council.protocol.extras import require_ray
+
+    require_ray("council cluster check")
+    from council.cluster.port import check_cluster
 
     aside = io.StringIO()  # Ray prints while it completes the file
     logging.disable(logging.INFO)

@@ -30,7 +30,9 @@ def up(
     spread over the nodes. Run it on a node of the cluster: actors can be called only from there.
     """
     from council.cli.operate import host_launch
+    from council.protocol.extras import require_ray
 
+    require_ray("council up")
     report = Report(as_json=json)
     where = Where(config, name, address, insecure=insecure, ship=ship, dashboard=dashboard)
     where.refuse_keys_found()

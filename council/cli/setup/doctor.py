@@ -137,6 +137,7 @@ def _not_tried(named: object, file: str) -> str:
 
 
 def _state_folder() -> Finding:
+    from council.config.files import open_to_others
     from council.config.human_keys import state_dir
 
     path = state_dir()
@@ -144,7 +145,7 @@ def _state_folder() -> Finding:
     if not os.access(there, os.W_OK | os.X_OK):
         return "fail", "state folder", f"{there} can't be written: change its mode, or set XDG_STATE_HOME"
     for secret in (*path.glob("humans/*.key"), *path.glob("councils/*.json")):
-        if secret.stat().st_mode & 0o077:
+        if open_to_others(secret):
             return "fail", "state folder", f"{secret} is open to others: chmod 600 {secret}"
     return "ok", "state folder", str(path) if there == path else f"{path} (not there yet)"
 
