@@ -38,6 +38,7 @@ from council.protocol.errors import (
     StoreReadOnly,
     StoreUnreachable,
 )
+from council.protocol.extras import require
 
 TABLES = frozenset({"packet_store", "epochs"})
 # STRICT tables exist since 3.37, JSON functions in every build since 3.38.
