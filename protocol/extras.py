@@ -10,9 +10,10 @@ from council.protocol.errors import NotInstalled
 def is_installed(module: str) -> bool:
     """Whether ``module`` can be found. It is not imported, but the packages that it is in are."""
     try:
-        return find_spec(module) is not None
+        found = find_spec(module)
     except ImportError:  # a package that it is in is missing
         return False
+    return found is not None and found.has_location  # a folder of the name without modules has no location
 
 
 def install(extra: str) -> str:

@@ -147,7 +147,7 @@ def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
             raise _not_up(config.name, sole)
     where.refuse_keys_found()
     if where.launch:
-        require_ray("a council on Ray", "; or run one in this process with --inline")
+        require_ray("starting a council on Ray", "; or run one in this process with --inline")
     # Nobody can answer in a council that ends with this command, so it needs no human's key. It can't go on later, so
     # it keeps no journal on disk unless a store is named, and is in the way of no other council of its name.
     config = config.model_copy(update={"humans": {}, "store": config.store or MEMORY})

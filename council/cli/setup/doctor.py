@@ -23,12 +23,13 @@ from council.cli.options import Address, Config, Json, Name
 from council.cli.report import DONE, REJECTED, Report
 from council.kinds.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
+from council.protocol.extras import install, is_installed
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, SeatConfig
 
 Finding = tuple[str, str, str]
-PACKAGES = ("council-runtime", "ray", "ruff", "bandit")  # CodeMind's checks call the last two
+PACKAGES = ("council-runtime", "ruff", "bandit")  # CodeMind's checks call the last two
 DISK_NEEDED = 2**30  # Ray's session folder with its logs and sockets
 # The keys of a seat that decide what is imported, and which key is sent where.
 _DECISIVE = ("mind", "base_url", "model", "api_key_env", "api_key_file")
@@ -69,6 +70,10 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool 
             yield "ok", package, importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             yield "fail", package, f"not installed: pip install {package}"
+    if is_installed("ray"):
+        yield "ok", "ray", importlib.metadata.version("ray")
+    else:
+        yield "warn", "ray", f"not installed; a council that stays up needs it: {install('ray')}"
     git = shutil.which("git")
     yield (
         ("ok", "git", git)
