@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import council
 from tests.patience import HANG_S
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "council/README.md", "benchmarks/README.md")),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name for name in ("council/README.md", "benchmarks/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
@@ -23,6 +25,12 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_newest_release_in_the_changelog_is_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[([\w.]+)\](?: - \d{4}-\d\d-\d\d)?$", text, re.M)
+    assert headings[:2] == ["Unreleased", council.__version__]
 
 
 def test_make_targets_that_the_readme_names_exist() -> None:

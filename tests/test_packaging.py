@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import json
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import council
 from tests.patience import ROUND_S
 
 pytestmark = [pytest.mark.packaging, pytest.mark.long]
@@ -63,24 +65,32 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def build(project: Path, out: Path, *kinds: str) -> None:
-    """Builds with the setuptools that is here if it is new enough, else with one fetched for the build."""
+def setuptools_is_here() -> bool:
+    """Whether the setuptools here is new enough. If not, one is fetched for each build."""
     try:
-        here = int(version("setuptools").split(".")[0]) >= SETUPTOOLS_LEAST
+        return int(version("setuptools").split(".")[0]) >= SETUPTOOLS_LEAST
     except PackageNotFoundError:
-        here = False
-    isolation = ["--no-isolation"] if here else []
+        return False
+
+
+def build(project: Path, out: Path, *kinds: str) -> None:
+    isolation = ["--no-isolation"] if setuptools_is_here() else []
     run(sys.executable, "-m", "build", *isolation, *kinds, "--outdir", out, project, cwd=project)
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An sdist of a copy of the tree, so that nothing is left in the tree, and a wheel of that sdist."""
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree, so that nothing is left in the tree itself."""
     copy = tmp_path_factory.mktemp("tree") / "project"
     junk = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "__pycache__", "tests", "benchmarks")
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=junk)
+    return Path(shutil.copytree(ROOT, copy, symlinks=True, ignore=junk))
+
+
+@pytest.fixture(scope="module")
+def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sdist, and a wheel of that sdist."""
     out = tmp_path_factory.mktemp("dist")
-    build(copy, out)  # neither --sdist nor --wheel: the wheel is built from the sdist
+    build(tree, out)  # neither --sdist nor --wheel: the wheel is built from the sdist
     return out
 
 
@@ -130,6 +140,18 @@ def test_the_wheel_holds_every_module_once_under_council(dist: Path) -> None:
     )
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"council"}
     assert len(names) == len(set(names))
+    assert {name.split(".dist-info/")[1] for name in names if ".dist-info/" in name} >= {"licenses/LICENSE"}
+
+
+def test_the_metadata_is_what_an_index_takes_and_names_the_licence(dist: Path) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir(), cwd=dist)
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        [place] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(wheel.read(place))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Version"] == council.__version__
+    needed = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
+    assert not [each for each in needed if each.startswith(("ray", "grpcio", "openai", "splintr"))]
 
 
 def test_the_sdist_holds_what_the_links_lead_to(dist: Path) -> None:
@@ -161,3 +183,20 @@ def test_the_wheel_works_in_an_empty_environment_beside_a_stranger(
     assert said["agent"] == "yes"
     assert said["atom"] == "task_status"
     assert said["protocol"] is None
+
+
+def test_an_editable_install_names_the_folder_and_has_no_finder(tree: Path, tmp_path: Path) -> None:
+    """Mutation: without package-dir, setuptools installs a finder, and pyright resolves no import of the package."""
+    empty = tmp_path / "empty"
+    run(sys.executable, "-m", "venv", "--without-pip", empty, cwd=tmp_path)
+    python = empty / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps"]
+    isolation = ["--no-build-isolation"] if setuptools_is_here() else []
+    run(*install, *isolation, "--editable", tree, cwd=tmp_path)
+    purelib = Path(
+        run(python, "-Ic", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
+    )
+    assert [path.read_text().strip() for path in purelib.glob("*.pth")] == [str(tree)]
+    assert not list(purelib.glob("*finder*"))
+    found = run(python, "-Ic", "import council.protocol.errors as it; print(it.__file__)", cwd=tmp_path)
+    assert Path(found.strip()) == tree / "council" / "protocol" / "errors.py"

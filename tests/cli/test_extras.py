@@ -84,9 +84,9 @@ WORKS: list[tuple[Any, int, str]] = [
     (["propose", "Tidy up the notes", "--inline"], 0, "Tidy up the notes"),
     (["demo", "--inline"], 0, "proposal"),
     (
-        "import council\n"
-        "with council.Council.inline(store='store.db', metrics_port=0) as it:\n"
-        "    print(it.propose('Tidy up the notes').outcome, it.status()['metrics'])\n",
+        "import council, os\n"
+        "with council.Council.inline(store=os.path.abspath('store.db'), metrics_port=0) as it:\n"
+        "    print(it.propose('Tidy up the notes').outcome, it.status()['metrics']['url'])\n",
         0,
         "approved http://127.0.0.1:",
     ),
