@@ -62,7 +62,11 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bo
     except OSError as error:
         raise StoreUnreachable(f"{beside} can't be made: {error.strerror}", where=str(path)) from error
     try:
-        if not lock(descriptor):
+        try:
+            locked = lock(descriptor)
+        except OSError as error:  # some network file systems have no locks
+            raise StoreUnreachable(f"{beside} can't be locked: {error.strerror}", where=str(path)) from error
+        if not locked:
             by = _holder(descriptor)
             yield False, f" (process {by})" if by.isdigit() else "", lambda: True
             return

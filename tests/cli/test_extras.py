@@ -182,7 +182,7 @@ def test_a_council_in_process_needs_nothing_that_only_posix_has(home: Path) -> N
     """As on Windows, where these modules are missing. Mutation: ``import fcntl`` at the top of the journal's lock."""
     code = (
         "import council, council.journal.hold, council.config.human_keys, council.agents.codemind\n"
-        "import council.cluster.known, os\n"
+        "import council.cli.app, council.cluster.known, os\n"
         "for name in ('LOGNAME', 'USER', 'LNAME', 'USERNAME'): os.environ.pop(name, None)\n"
         "with council.Council.inline(store='memory') as it:\n"
         "    print(it.propose('Tidy up the notes').outcome, it.status()['humans'])\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import time
@@ -83,6 +85,20 @@ def test_where_no_lock_can_be_made_is_told(tmp_path: Path, opened: Open) -> None
     database = opened(str(tmp_path / "store.db")).database
     (tmp_path / "store.db.council.lock").mkdir()
     with pytest.raises(StoreUnreachable, match=r"store.db.council.lock can't be made"):
+        held(database, "council", takeover=False).__enter__()
+
+
+def test_a_file_system_without_locks_is_told(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS without its lock daemon answers."""
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    database = opened(str(tmp_path / "store.db")).database
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(StoreUnreachable, match=r"store.db.council.lock can't be locked: No locks available"):
         held(database, "council", takeover=False).__enter__()
 
 
