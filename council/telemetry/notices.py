@@ -65,7 +65,8 @@ class Notices(Watcher):
 
     def begin(self, view: View) -> None:
         for escalation in view.driver.escalations():
-            self._waiting[escalation.proposal_id] = _Waiting(escalation, view.now[1])
+            self._waiting[escalation.proposal_id] = _Waiting(escalation, view.now[1] + self._remind_s)
+            self._send("reminder", escalation, view)
 
     def see(self, announced: Announced, view: View) -> None:
         for _, effect in announced:
