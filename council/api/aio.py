@@ -166,7 +166,10 @@ class AsyncCouncil:
                 proposal = self.draft(proposal, body, **details)
             elif body or details:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
-            return decided(await self._handle.session.propose(proposal, wait_for_human, human_timeout_s))
+            handle = self._handle
+            return decided(
+                await handle.session.propose(proposal, wait_for_human, human_timeout_s, handle.on_waiting)
+            )
 
     @_on_its_loop
     async def propose_many(

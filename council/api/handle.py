@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from council.agents.messaging.logs import get_logger
 from council.api.keywords import ClientSettings, configured, refuse_unknown
 from council.config.human_keys import enrolled_key
 from council.protocol.errors import CallerError
@@ -23,7 +24,9 @@ from council.telemetry.tracing import Traces, end, traces_if, traces_of
 if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import SpanRecorder
     from council.config.settings import CouncilConfig
+    from council.core.state import Decision
 
+log = get_logger("council")
 T = TypeVar("T")
 
 
@@ -52,6 +55,8 @@ class Handle:
         self.config = config
         self.background = background or Background(f"council-{config.name}-client")
         self.session = Session(port, name, "proposer", key, config.call_timeout_s)
+        self.on_waiting: Callable[[Decision], None] | None
+        self.on_waiting = _log_waiting if background is None else _log_waiting_inline
         self.spans: SpanRecorder | None = None
         self._owned = owned
         self._release = release
@@ -137,6 +142,23 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"{self.config.name} as {self.session.name}{' (closed)' if self._closed else ''}"
+
+
+def _log_waiting(standing: Decision) -> None:
+    """Says where a proposal waits for a human, so that whoever runs the program knows why it stands still."""
+    log.warning(
+        f"proposal {standing.proposal_id} waits for a human. To see and answer it: council answer "
+        f"{standing.escalation_id}"
+    )
+
+
+def _log_waiting_inline(standing: Decision) -> None:
+    """As ``_log_waiting``, for a council in process, which no other process reaches."""
+    log.warning(
+        f"proposal {standing.proposal_id} waits for a human, and only this program can answer it: "
+        f'council.answer("{standing.escalation_id}", approve=...). To answer from a shell, run council up and use '
+        "Council.connect()"
+    )
 
 
 def launch(

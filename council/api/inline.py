@@ -13,6 +13,7 @@ from council.agents.messaging.mailbox import take_batch
 from council.agents.seat.host import SeatHost
 from council.config.charter_files import resolve_charter
 from council.config.human_keys import keys_of_humans
+from council.config.notify import receivers_of
 from council.config.settings import MEMORY, CouncilConfig
 from council.protocol.errors import CouncilError
 from council.runtime.build import fitting_of, new_council_id, new_seat, rules_of, system_clock
@@ -20,7 +21,12 @@ from council.runtime.coordinator import Coordinator
 from council.runtime.journals import council_id_of, journal_key, open_journal
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.exports import Exports
+from council.telemetry.notices import Notices
 from council.telemetry.tracing import Traces
+from council.telemetry.watcher import Watcher
+
+# Only the process of an inline council reaches it.
+HOW_TO_ANSWER = 'council.answer("{id}", approve=…) in the program that runs this council'
 
 
 class InlineLink:
@@ -119,6 +125,7 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
     hosts = {name: new_seat(config, name, key, council_id, spans) for name, key in keys.items()}
     transport = InlineTransport(hosts)
     humans = keys_of_humans(config, council_id)
+    receivers = receivers_of(config)
 
     def begun() -> InlineCoordinator:
         journal = open_journal(config, council_id, signing_key)
@@ -144,7 +151,9 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
     transport.coordinator = coordinator
     try:
         await coordinator.open()
-        watchers = decision_spans(config, coordinator, traces)
+        watchers: list[Watcher] = [*decision_spans(config, coordinator, traces)]
+        if receivers is not None:
+            watchers.append(Notices(config.name, coordinator, receivers, HOW_TO_ANSWER))
         if config.metrics_port is not None or watchers:
             coordinator.exports = Exports(config, coordinator, watchers=watchers)
     except BaseException:

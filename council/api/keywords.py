@@ -13,7 +13,7 @@ from council.core.state import ActionStage, Decision, RiskLevel
 from council.protocol.errors import CallerError, ConfigError
 
 if TYPE_CHECKING:
-    from council.config.settings import CouncilConfig, SeatConfig
+    from council.config.settings import CouncilConfig, NotifyConfig, SeatConfig
     from council.protocol.envelope import Envelope
 
 
@@ -67,6 +67,7 @@ class Settings(ClientSettings, total=False):
     heartbeat_s: float | None
     inactivity_s: float | None
     escalation_ttl_s: float | None
+    notify: NotifyConfig | Mapping[str, Any] | None
     creator: str | None
     charter: str | None
     schemas: str | None

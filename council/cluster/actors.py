@@ -35,6 +35,7 @@ from council.cluster.panel_actor import PERMANENT, Panel, Watched, logs_folder
 from council.cluster.placement import Node, lacking, pinned, place
 from council.cluster.raw_answers import in_bytes
 from council.cluster.ray_metrics import RaySink
+from council.config.notify import Receivers
 from council.config.settings import CouncilConfig, SeatConfig
 from council.journal.record import PASSING
 from council.protocol.errors import (
@@ -54,6 +55,7 @@ from council.runtime.questions import AskStatus
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.eventlog import EventLog
 from council.telemetry.exports import Exports
+from council.telemetry.notices import Notices
 from council.telemetry.tracing import FLUSH_S, Traces, end, traces_here
 
 log = get_logger("council")
@@ -157,6 +159,7 @@ class Keys(NamedTuple):
     seats: dict[str, bytes]
     humans: dict[str, bytes]
     journal: bytes
+    receivers: Receivers | None = None
 
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
@@ -249,7 +252,10 @@ class CoordinatorActor:
             await coordinator.open()
             self._traces = traces_here(config, "coordinator")
             traced = decision_spans(config, coordinator, self._traces)
-            self._exports = Exports(config, coordinator, sinks=[RaySink()], watchers=[events, *traced])
+            watchers = [events, *traced]
+            if keys.receivers is not None:
+                watchers.append(Notices(config.name, coordinator, keys.receivers))
+            self._exports = Exports(config, coordinator, sinks=[RaySink()], watchers=watchers)
         except BaseException:
             if not self._again:
                 await transport.close()

@@ -23,6 +23,7 @@ from council.cluster.connection import Joining, current, ensure_ray, link, on_no
 from council.cluster.placement import pinned
 from council.config.charter_files import resolve_charter
 from council.config.human_keys import keys_of_humans
+from council.config.notify import receivers_of
 from council.config.settings import MEMORY, CouncilConfig
 from council.protocol.errors import (
     ConfigError,
@@ -329,7 +330,8 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             seats = {seat.name: secrets.token_bytes(32) for seat in config.seats}
             here = ray.get_runtime_context().get_node_id()
             where: Any = on_node(here) if pinned(config) else "DEFAULT"
-            keys = Keys(seats, keys_of_humans(config, council_id), journal_key(name) if durable else b"")
+            humans, journal = keys_of_humans(config, council_id), journal_key(name) if durable else b""
+            keys = Keys(seats, humans, journal, receivers_of(config))
             try:
                 coordinators: Any = CoordinatorActor
                 handle = coordinators.options(

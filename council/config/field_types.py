@@ -128,6 +128,21 @@ def is_base_url(value: str) -> str:
     return value
 
 
+def is_webhook(value: str) -> str:
+    """Refuses an address that is not of HTTPS, unless it is of this machine, and one that holds a password."""
+    if value.startswith("env:"):
+        is_variable(value.removeprefix("env:"))
+        return value
+    parts = urlsplit(value)  # its ValueErrors say what is wrong
+    here = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    plain = value.isascii() and value.isprintable() and " " not in value
+    if not (parts.scheme == "https" or (parts.scheme == "http" and here)) or not parts.hostname or not plain:
+        raise ValueError("expected an address of HTTPS")
+    if parts.port == 0 or "@" in parts.netloc or parts.fragment:
+        raise ValueError("expected an address without name, password and fragment")
+    return value
+
+
 def is_variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value) or len(value) > PATH_CHARS_MAX:
         raise ValueError("expected the name of a variable")

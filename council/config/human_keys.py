@@ -76,14 +76,22 @@ def enrolled_key(name: str, config: CouncilConfig, council_id: str, humans: Sequ
 
 def council_key(name: str, source: str, council_id: str) -> bytes:
     """This human's key for one council, derived from the one that ``source`` gives (rules 1.14)."""
+    own = human_key(name) if source == KEPT else key_from(name, source)
+    return hmac.digest(own, _DOMAIN + council_id.encode(), "sha256")
+
+
+def key_from(whose: str, source: str, kept: Path | None = None) -> bytes:
+    """The key that ``source`` names: ``kept`` (in the file of that name), ``file:/path`` or ``env:VARIABLE``.
+
+    Raises ConfigError if the variable holds no key, and OperatorError if the file can't be read or kept.
+    """
     kind, _, where = source.partition(":")
     if kind == "env":
-        own = _from_environment(name, where)
-    elif kind == "file":
-        own = _read(name, Path(where).expanduser(), "put a whole one there")
-    else:
-        own = human_key(name)
-    return hmac.digest(own, _DOMAIN + council_id.encode(), "sha256")
+        return _from_environment(whose, where)
+    if kind == "file":
+        return _read(whose, Path(where).expanduser(), "put a whole one there")
+    assert kept is not None
+    return kept_key(kept, whose)
 
 
 def not_enrolled(name: str, council_id: str, humans: Sequence[str]) -> CallerError:

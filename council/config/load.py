@@ -36,6 +36,7 @@ from council.config.settings import (
     MODEL_MIND,
     SEAT_KEYS,
     CouncilConfig,
+    NotifyConfig,
     SeatConfig,
     did_you_mean,
     of_profile,
@@ -63,7 +64,7 @@ FILE_NAME = "council.toml"
 PROJECT_FILE_NAME = "pyproject.toml"
 FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
 # Keys that a variable gives as a table of TOML.
-TABLES = ("options", "humans", "resources", "labels", "runtime_env")
+TABLES = ("options", "humans", "notify", "resources", "labels", "runtime_env")
 _VARIABLES = tuple(key.upper() for key in COUNCIL_KEYS if key != "seats")
 _SEAT_VARIABLE = re.compile(f"SEATS__(.+)__({'|'.join((*SEAT_KEYS, ENABLED)).upper()})", re.DOTALL)
 _TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
@@ -168,7 +169,8 @@ def _flat(config: CouncilConfig) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key in COUNCIL_KEYS:
         if key != "seats":
-            flat[key] = getattr(config, key)
+            value = getattr(config, key)
+            flat[key] = value.model_dump(exclude_unset=True) if isinstance(value, NotifyConfig) else value
             continue
         for seat in config.seats:
             for part in SEAT_KEYS:

@@ -17,15 +17,18 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from council.config.settings import (
     ADDRESS_CHARS_MAX,
     CHECK_COUNCIL,
+    CHECK_NOTIFY,
     CHECK_SEAT,
     COUNCIL_KEYS,
     DEFAULT_SEATS,
     ENABLED,
     MODEL_KEYS,
     MODEL_MIND,
+    NOTIFY_KEYS,
     SEAT_KEYS,
     SHOWN_CHARS_MAX,
     CouncilConfig,
+    NotifyConfig,
     SeatConfig,
     contradictions,
     did_you_mean,
@@ -144,6 +147,8 @@ class Layers:
         for key, value in document.items():
             if key == "seats":
                 self._apply_seats(source, value)
+            elif key == "notify" and isinstance(value, Mapping):
+                self._apply_notify(source, value)
             elif key not in COUNCIL_KEYS:
                 self._add_unknown(source, key, key, COUNCIL_KEYS)
             elif self._is_right(source, key, value, CHECK_COUNCIL[key], CouncilConfig):
@@ -177,6 +182,21 @@ class Layers:
             self._add(source, key, text, breaks="seats" if last == ENABLED else key)
             return False
         return True
+
+    def _apply_notify(self, source: ConfigSource, table: Mapping[str, Any]) -> None:
+        """Applies a table ``notify``, which replaces the one of an earlier source."""
+        right = True
+        for key, value in table.items():
+            at = f"notify.{key_shown(key)}"
+            if key not in NOTIFY_KEYS:
+                self._add_unknown(source, at, key, NOTIFY_KEYS)
+                right = False
+            elif not self._is_right(source, at, value, CHECK_NOTIFY[key], NotifyConfig):
+                right = False
+        if right and not table.get("command") and table.get("webhook") is None:
+            self._add(source, "notify", f"names nobody, expected {expected('notify', CouncilConfig)}")
+        elif right:
+            self.values["notify"], self.sources["notify"] = NotifyConfig(**table), source
 
     # Seats
 

@@ -206,6 +206,40 @@ DEFAULT_SEATS = (
 )
 
 
+class NotifyConfig(BaseModel):
+    """Who is told of proposals that wait for a human (rules 1.9): a command, a webhook, or both."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    command: tuple[Annotated[str, Field(min_length=1, max_length=fields.PATH_CHARS_MAX)], ...] = fields.key(
+        (),
+        "the command that is run for each notice, which it reads from its standard input as JSON",
+        'a list of a program and its arguments, as in ["/usr/local/bin/page-me", "--loud"]',
+        strict=False,  # a list is as good as a tuple
+        max_length=ENTRIES_MAX,
+    )
+    webhook: Annotated[str, AfterValidator(fields.is_webhook)] | None = fields.key(
+        None,
+        "where each notice is posted as JSON, signed; a secret address belongs in a variable",
+        "https://… without name and password, or env:VARIABLE (not COUNCIL_…)",
+        max_length=ADDRESS_CHARS_MAX,
+    )
+    key: Annotated[str, AfterValidator(fields.is_key_source)] = fields.key(
+        "kept",
+        "where the key is that signs what the webhook gets",
+        "'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)",
+    )
+    content: bool = fields.switch(False, "whether notices hold what the proposal and the human say")
+    remind_s: float = fields.seconds(3600.0, 30 * DAY_S, "the time between reminders while it waits")
+    timeout_s: float = fields.seconds(10.0, 600.0, "how long the command may run, and the webhook be silent")
+
+    @model_validator(mode="after")
+    def _names_a_receiver(self) -> Self:
+        if not self.command and self.webhook is None:
+            raise ValueError("expected a command, a webhook, or both")
+        return self
+
+
 class CouncilConfig(BaseModel):
     """The settings of a council.
 
@@ -251,6 +285,12 @@ class CouncilConfig(BaseModel):
         "who may answer, and where each one's key is; unset: whoever launches it (1.9)",
         "a table of names to 'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)",
         max_length=HUMANS_MAX,
+    )
+    notify: NotifyConfig | None = fields.key(
+        None,
+        "who is told of proposals that wait for a human; unset: nobody (1.9)",
+        "a table with command, webhook, or both",
+        strict=False,
     )
     creator: str | None = fields.name(
         None, "which of the humans may change the identity; unset: the first of them (7.2)"
@@ -418,6 +458,7 @@ def unpriced(values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> list[tup
 
 
 COUNCIL_KEYS = tuple(key for key in CouncilConfig.model_fields if key != "pool")  # which CouncilPool sets
+NOTIFY_KEYS = tuple(NotifyConfig.model_fields)
 SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
 FILES = ("charter", "schemas", "profiles")  # read with the configuration; a seat's is its persona
 ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
@@ -434,6 +475,7 @@ def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
 
 
 CHECK_COUNCIL = _checkers(CouncilConfig)
+CHECK_NOTIFY = _checkers(NotifyConfig)
 CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
 
 

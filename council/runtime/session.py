@@ -7,7 +7,7 @@ retry is never a second proposal (rules 1.12). A session belongs to one event lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -146,9 +146,15 @@ class Session:
         )
 
     async def propose(
-        self, envelope: Envelope, wait_for_human: bool = False, human_timeout_s: float | None = None
+        self,
+        envelope: Envelope,
+        wait_for_human: bool = False,
+        human_timeout_s: float | None = None,
+        on_waiting: Callable[[Decision], None] | None = None,
     ) -> Decision:
         """The decision on a proposal, or its standing once it waits for a human, unless the call waits for that too.
+
+        ``on_waiting`` is called with the standing once it waits for a human.
 
         Raises the council's refusal, and CouncilDied. Raises NoAnswer if there is no answer in twice the time budget:
         by then the council must have decided or asked a human (rules 1.8). Raises Unreachable once no call has
@@ -182,7 +188,11 @@ class Session:
             waiting.unanswered = not waiting.answer.done()  # so that proposing it again sends it again
             raise
         assert standing is not None
-        if standing.final or not wait_for_human:
+        if standing.final:
+            return standing
+        if on_waiting is not None:
+            on_waiting(standing)
+        if not wait_for_human:
             return standing
         return await self._answer(waiting.final, human_timeout_s, envelope.msg_id)
 

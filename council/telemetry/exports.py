@@ -1,4 +1,4 @@
-"""Exports what a coordinator does: metrics and their server, the event log, and spans of decisions.
+"""Exports what a coordinator does: metrics and their server, the event log, notices, and spans of decisions.
 
 It runs on the coordinator's loop and never delays it. What does not work (a port in use, a file that can't be
 written) is reported, and the council goes on without it.
@@ -62,6 +62,7 @@ class Exports:
             await asyncio.to_thread(self._endpoint.close)
         for watcher in self._watchers:
             watcher.close()
+        await asyncio.gather(*(watcher.closed() for watcher in self._watchers))
 
     async def _watch(self) -> None:
         while True:

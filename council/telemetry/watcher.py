@@ -62,3 +62,7 @@ class Watcher(ABC):
     def close(self) -> None:
         """Reads for the last time, and releases its resources."""
         self.glance()
+
+    async def closed(self) -> None:
+        """Waits, after ``close``, for what ends on another thread."""
+        return

@@ -88,7 +88,7 @@ def test_nobody_is_sent_to_answer_a_council_that_ends_with_its_command(cli: Cli)
     assert said.code == 3, said
     assert "escalated" in said.out
     assert "council answer" not in said.out + said.err
-    assert "the council of this command ends now, and the escalation with it" in said.err
+    assert "the council of this command ends now, so nobody can answer: run council up" in said.err
 
 
 def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:

@@ -26,6 +26,7 @@ GIVEN = {
     "INACTIVITY_S": "40",
     "ESCALATION_TTL_S": "3600",
     "HUMANS": '{ada = "kept"}',
+    "NOTIFY": '{command = ["page-me"], webhook = "env:HOOK", key = "env:HOOK_KEY", content = true, remind_s = 60.0}',
     "CREATOR": "ada",
     "SOLE_SEAT": "allow-low-risk",
     "OPEN_MAX": "10",

@@ -5,6 +5,7 @@ rules 1.9 to 1.12, 4.7: what was told stands, what was open goes on, and each pr
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -121,6 +122,8 @@ def test_what_waits_and_who_sent_it_survive_the_end_of_everything(name: str, tmp
     """
     settings: Any = {"store": str(tmp_path / "store.db"), "humans": {"ada": "kept"}, "sender": "agent"}
     settings["seats"] = (SeatConfig(name="prime", mind=f"{MINDS}agree"), *seats()[1:])  # it does not rule
+    told = tmp_path / "told"
+    settings["notify"] = {"command": ["sh", "-c", 'cat >> "$0"; echo >> "$0"', str(told)]}
     with launch(name, **settings) as council:
         standing = council.propose("mind the gap", risk="high")
         assert not standing.final
@@ -138,3 +141,7 @@ def test_what_waits_and_who_sent_it_survive_the_end_of_everything(name: str, tmp
         again = council.propose(draft)
         assert (again.outcome, again.position) == (first.outcome, first.position)
     assert kept(council) == {standing.proposal_id: 1, first.proposal_id: 1}
+    notices = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()]
+    assert [each["kind"] for each in notices] == ["waiting", "reminder", "answered"]
+    assert notices[1]["to_answer"] == f"council answer {waiting.escalation_id}"
+

@@ -93,6 +93,7 @@ def decide(
     wait_for_human: bool,
 ) -> int:
     """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code."""
+    from council.api.client import handle_of
     from council.cli.decide.deliberate import deliberate
 
     if wait_for_human and (where.inline or where.launch):
@@ -100,6 +101,7 @@ def decide(
     with opened(where, report, sole=sole) as (council, how):
         if wait_for_human and how != "connected":
             raise UsageFault(NOBODY_ANSWERS)
+        handle_of(council).on_waiting = None  # this command shows it
         envelope = council.draft(summary, body, **details)
         seats = [seat["name"] for seat in council.status()["seats"]]
         decision = deliberate(
@@ -111,7 +113,9 @@ def decide(
             ends_with_us=how != "connected",
         )
         if how != "connected" and not decision.final:
-            report.note("the council of this command ends now, and the escalation with it")
+            report.note(
+                "the council of this command ends now, so nobody can answer: run council up, and propose it there"
+            )
     return show(decision, report, how, decision_code(decision))
 
 

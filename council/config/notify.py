@@ -1,0 +1,61 @@
+"""Who is told of what waits for a human: the addresses and keys that ``[notify]`` names, read at launch.
+
+They are read where the council is launched, as the keys of humans are, because its coordinator may run elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from council.config.field_types import is_webhook
+from council.config.human_keys import key_from, state_dir
+from council.config.settings import CouncilConfig
+from council.protocol.errors import ConfigError
+
+
+class Receivers(NamedTuple):
+    """The receivers of notices: a command, a webhook, or both. ``key`` signs what the webhook gets."""
+
+    command: tuple[str, ...]
+    webhook: str
+    key: bytes
+    content: bool
+    remind_s: float
+    timeout_s: float
+
+
+def receivers_of(config: CouncilConfig) -> Receivers | None:
+    """The receivers that the settings name; None if nobody is told.
+
+    Raises ConfigError if a variable is missing or wrong, and OperatorError if a key can't be read or kept.
+    """
+    notify = config.notify
+    if notify is None:
+        return None
+    url, key = _address(notify.webhook or ""), b""
+    if url:
+        key = key_from(f"the webhook of {config.name}", notify.key, webhook_key_path(config))
+    return Receivers(notify.command, url, key, notify.content, notify.remind_s, notify.timeout_s)
+
+
+def webhook_key_path(config: CouncilConfig) -> Path:
+    """The file of the key that signs notices, if the settings name no other."""
+    return state_dir() / "notify" / f"{config.name}.key"
+
+
+def _address(given: str) -> str:
+    """The webhook's address, which a variable may hold, because many addresses are secrets."""
+    kind, _, variable = given.partition(":")
+    if kind != "env":
+        return given
+    found = os.environ.get(variable)
+    try:
+        if found is not None:
+            return is_webhook(found)
+    except ValueError:
+        pass
+    state = "is not set" if found is None else "holds another value"
+    problem = f"notify: the webhook's address should be in the variable {variable}, which {state}: expected https://…"
+    raise ConfigError(problem, problems=(problem,))

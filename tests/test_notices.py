@@ -1,0 +1,352 @@
+"""People are told of what waits for a human, by a command and by a webhook (rules 1.9)."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from council import Council, SeatConfig
+from council.agents.mind import Case, Opinion
+from council.config.load import load
+from council.protocol.errors import ConfigError, OperatorError
+from council.telemetry import delivery
+from council.telemetry.delivery import Channel, to_command, to_webhook
+from tests.patience import HANG_S, until
+
+SECRET = "the-bucket-of-ada"
+KEY = b"k" * 32
+
+
+def yes(case: Case) -> Opinion:
+    return Opinion.yes("fine")
+
+
+class Asks:
+    """Prime that leaves each ruling to a human."""
+
+    def review(self, case: Case) -> Opinion:
+        return Opinion.yes("fine", risk_level="high")
+
+
+SEATS = [
+    SeatConfig(name="prime", mind=Asks()),
+    SeatConfig(name="lite", mind=yes),
+    SeatConfig(name="codemind", mind=yes),
+]
+
+
+class Hook:
+    """A webhook's receiver on loopback. It answers with the next of ``answers``, then with 200."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.answers: list[int] = []
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                code = hook.answers.pop(0) if hook.answers else 200
+                self.send_response(code)
+                if 300 <= code < 400:
+                    self.send_header("location", hook.url + "/elsewhere")
+                self.send_header("content-length", "0")
+                self.end_headers()
+                hook.requests.append(({k.lower(): v for k, v in self.headers.items()}, body))
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def notices(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in [*self.requests]]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(HANG_S)
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    found = Hook()
+    yield found
+    found.close()
+
+
+def writes(folder: Path) -> list[str]:
+    """A command that keeps each notice in a file of its own, in their order."""
+    code = (
+        "import os, sys; n = len(os.listdir(sys.argv[1])); "
+        "open(f'{sys.argv[1]}/.{n}', 'w').write(sys.stdin.read()); "
+        "os.rename(f'{sys.argv[1]}/.{n}', f'{sys.argv[1]}/{n}')"
+    )
+    return [sys.executable, "-c", code, str(folder)]
+
+
+def kept(folder: Path) -> list[dict[str, Any]]:
+    names = sorted((p for p in folder.iterdir() if not p.name.startswith(".")), key=lambda p: int(p.name))
+    return [json.loads(p.read_text()) for p in names]
+
+
+def test_waiting_and_answered_are_told_to_both(tmp_path: Path, hook: Hook) -> None:
+    """Mutation: content in a notice though it was not asked for."""
+    with Council.inline(seats=SEATS, notify={"command": writes(tmp_path), "webhook": hook.url}) as council:
+        standing = council.propose(
+            f"Delete {SECRET}", body=SECRET, action={"tool": "rm", "args": {"path": SECRET}}
+        )
+        assert not standing.final
+        until(lambda: len(hook.requests) == 1 and len(kept(tmp_path)) == 1)
+        council.answer(standing.escalation_id, approve=False, reason=SECRET)
+        until(lambda: len(hook.requests) == 2 and len(kept(tmp_path)) == 2)
+    for told in (hook.notices, kept(tmp_path)):
+        waiting, answered = told
+        assert (waiting["kind"], answered["kind"]) == ("waiting", "answered")
+        assert waiting["escalation_id"] == standing.escalation_id
+        assert waiting["risk"] == "high"
+        assert "council.answer" in waiting["to_answer"]
+        assert answered["outcome"] == "rejected"
+        assert answered["answered_by"] in answered["text"]
+        assert SECRET not in json.dumps(told)
+
+
+def test_content_is_told_where_it_is_asked_for(hook: Hook) -> None:
+    with Council.inline(seats=SEATS, notify={"webhook": hook.url, "content": True}) as council:
+        standing = council.propose(f"Delete {SECRET}", action={"tool": "rm", "args": {"path": SECRET}})
+        until(lambda: len(hook.requests) == 1)
+        council.answer(standing.escalation_id, approve=False, reason="keep it")
+        until(lambda: len(hook.requests) == 2)
+    waiting, answered = hook.notices
+    assert waiting["summary"] == f"Delete {SECRET}"
+    assert waiting["action"] == {"tool": "rm", "args": {"path": SECRET}}
+    assert answered["answer_reason"] == "keep it"
+
+
+def test_a_webhook_can_check_who_has_sent_a_notice(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the headers of Standard Webhooks. Mutation: a signature of the body alone."""
+    monkeypatch.setenv("HOOK", hook.url)
+    monkeypatch.setenv("HOOK_KEY", KEY.hex())
+    with Council.inline(seats=SEATS, notify={"webhook": "env:HOOK", "key": "env:HOOK_KEY"}) as council:
+        council.propose("Deploy")
+        until(lambda: len(hook.requests) == 1)
+    headers, body = hook.requests[0]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    right = base64.b64encode(hmac.digest(KEY, signed, "sha256")).decode()
+    assert headers["webhook-signature"] == f"v1,{right}"
+    assert headers["webhook-id"] == json.loads(body)["id"]
+
+
+def test_the_key_is_kept_for_the_receiver(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with Council.inline(seats=SEATS, name="ops", notify={"webhook": hook.url}):
+        path = tmp_path / "council" / "notify" / "ops.key"
+        assert len(path.read_bytes()) == 32
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_an_expired_and_a_cancelled_one_are_told_as_such(hook: Hook) -> None:
+    with Council.inline(
+        seats=SEATS, notify={"webhook": hook.url, "remind_s": 0.001}, escalation_ttl_s=0.2
+    ) as council:
+        council.propose("Deploy", wait_for_human=True)
+        until(lambda: "expired" in [each["kind"] for each in hook.notices])
+    kinds = [each["kind"] for each in hook.notices]
+    assert kinds[0] == "waiting"
+    assert set(kinds[1:-1]) <= {"reminder"}
+    assert kinds[-1] == "expired"
+
+
+def test_a_council_that_starts_again_reminds_of_what_waits(hook: Hook, tmp_path: Path) -> None:
+    """The one before it may have ended before it told anybody."""
+    settings: Any = {"seats": SEATS, "store": str(tmp_path / "journal.db")}
+    with Council.inline(**settings) as council:
+        standing = council.propose("Deploy")
+    with Council.inline(**settings, notify={"webhook": hook.url}):
+        until(lambda: len(hook.requests) == 1)
+    assert hook.notices[0]["kind"] == "reminder"
+    assert hook.notices[0]["escalation_id"] == standing.escalation_id
+
+
+# Delivery
+
+
+def notice(number: int = 1) -> dict[str, Any]:
+    return {"id": f"esc-1.waiting.{number}", "text": "waits \ud800"}
+
+
+def test_a_webhook_that_is_away_gets_it_later(hook: Hook) -> None:
+    hook.answers += [503, 500]
+    channel = Channel("webhook", to_webhook(hook.url, KEY, HANG_S), pauses_s=(0, 0))
+    channel.send(notice())
+    until(lambda: len(hook.requests) == 3)
+    channel.close()
+    assert len({headers["webhook-id"] for headers, _ in hook.requests}) == 1
+
+
+@pytest.mark.parametrize("code", [302, 307, 404])
+def test_what_can_not_be_delivered_is_logged_and_does_not_stop_the_next(hook: Hook, code: int) -> None:
+    """Mutation: a redirect is followed."""
+    hook.answers += [code, code]
+    with capture_logs() as logs:
+        channel = Channel("webhook", to_webhook(hook.url, KEY, HANG_S), pauses_s=(0,))
+        channel.send(notice(1))
+        channel.send(notice(2))
+        until(lambda: len(hook.requests) == 3)
+        channel.close()
+    assert hook.notices[-1]["id"] == notice(2)["id"]
+    (lost,) = [each for each in logs if each["event"] == "notice lost"]
+    assert lost["notice"] == notice(1)["id"]
+    assert str(code) in lost["why"]
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    code = (
+        "import subprocess, sys, time; "
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+        f"open({str(pid_file)!r}, 'w').write(str(child.pid)); time.sleep(600)"
+    )
+    deliver = to_command([sys.executable, "-c", code], timeout_s=2.0)
+    with pytest.raises(TimeoutError, match="ran longer than 2 s"):
+        deliver(notice())
+    if pid_file.exists():  # on a busy machine it may have been ended before
+
+        def gone() -> bool:
+            try:
+                return (
+                    Path(f"/proc/{pid_file.read_text()}/stat").read_text().rpartition(")")[2].split()[0]
+                    == "Z"
+                )
+            except (FileNotFoundError, ProcessLookupError):
+                return True
+
+        until(gone)
+
+
+def test_a_command_that_fails_says_why() -> None:
+    deliver = to_command([sys.executable, "-c", "import sys; sys.exit('no pager')"], HANG_S)
+    with pytest.raises(OSError, match="ended with 1: no pager"):
+        deliver(notice())
+    with pytest.raises(FileNotFoundError):
+        to_command(["no-such-program-anywhere"], HANG_S)(notice())
+
+
+def test_notices_above_the_limit_are_lost_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "WAITING_MAX", 2)
+    begun, go = threading.Event(), threading.Event()
+
+    def deliver(_: Any) -> None:
+        begun.set()
+        go.wait(HANG_S)
+
+    with capture_logs() as logs:
+        channel = Channel("slow", deliver)
+        channel.send(notice(0))
+        assert begun.wait(HANG_S)
+        for number in range(1, 4):
+            channel.send(notice(number))
+        go.set()
+        channel.close(HANG_S)
+    assert [each["notice"] for each in logs] == [notice(3)["id"]]
+
+
+def test_the_end_of_a_council_does_not_wait_for_a_webhook_that_is_away() -> None:
+    """Mutation: the pauses are waited for."""
+    tried = threading.Event()
+
+    def deliver(_: Any) -> None:
+        tried.set()
+        raise OSError("away")
+
+    with capture_logs() as logs:
+        channel = Channel("webhook", deliver, pauses_s=(HANG_S, HANG_S))
+        channel.send(notice())
+        assert tried.wait(HANG_S)
+        channel.close(HANG_S)
+    assert logs[-1]["event"] == "notice lost"
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "names nobody, expected a table with command, webhook, or both"),
+        (
+            {"webhook": "http://example.org/x"},
+            "key notify.webhook: found 'http://example.org/x', expected https://",
+        ),
+        ({"webhook": "https://a:b@example.org"}, "expected https://… without name and password"),
+        ({"webhok": "https://example.org"}, "did you mean webhook?"),
+        ({"command": "page-me"}, "key notify.command: found 'page-me', expected a list of a program"),
+        ({"command": ["x"], "remind_s": 0}, "key notify.remind_s: found 0, expected a number of seconds"),
+    ],
+)
+def test_a_wrong_table_is_named(table: dict[str, Any], said: str, tmp_path: Path) -> None:
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    path = tmp_path / "council.toml"
+    path.write_text("\n".join(["[notify]", *lines]), encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        load(path, env={})
+    assert len(raised.value.problems) == 1
+    assert said in raised.value.problems[0]
+
+
+def test_a_variable_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOOK", raising=False)
+    with pytest.raises(ConfigError, match="in the variable HOOK, which is not set"):
+        Council.inline(seats=SEATS, notify={"webhook": "env:HOOK"})
+    monkeypatch.setenv("HOOK", "example.org")
+    with pytest.raises(ConfigError, match="in the variable HOOK, which holds another value"):
+        Council.inline(seats=SEATS, notify={"webhook": "env:HOOK"})
+    with pytest.raises(OperatorError, match="can't be read"):
+        Council.inline(seats=SEATS, notify={"webhook": "https://127.0.0.1:1", "key": "file:/no/such/key"})
+
+
+# Where a caller waits
+
+
+def test_a_program_is_told_where_it_waits() -> None:
+    """In process, where no shell can answer, also how one could (rules 1.9)."""
+    with capture_logs() as logs, Council.inline(seats=SEATS) as council:
+        standing = council.propose("Deploy")
+    (said,) = [each["event"] for each in logs if "waits for a human" in each["event"]]
+    assert standing.escalation_id is not None
+    assert f'only this program can answer it: council.answer("{standing.escalation_id}"' in said
+    assert "council up" in said
+    assert "Council.connect()" in said
+
+
+def test_a_guard_says_where_it_waits_before_it_is_answered() -> None:
+    with capture_logs() as logs, Council.inline(seats=SEATS) as council:
+
+        @council.guard(wait_for_human=True)
+        def deploy() -> str:
+            return "deployed"
+
+        results: list[str] = []
+        thread = threading.Thread(target=lambda: results.append(deploy()))
+        thread.start()
+        until(lambda: any("waits for a human" in each["event"] for each in logs))
+        (escalation,) = council.escalations()
+        council.answer(escalation.escalation_id, approve=True, reason="now")
+        thread.join(HANG_S)
+    assert results == ["deployed"]
