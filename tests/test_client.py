@@ -682,8 +682,8 @@ def test_events_are_resumable(council: Council) -> None:
     council.propose("one", wait_for="all")  # no ballot comes later
     events = list(council.events(follow=False))
     assert all(isinstance(event, Event) for event in events)
-    positions = [event.position for event in events]
-    assert positions == list(range(1, len(events) + 1))
+    cursors = [event.cursor for event in events]
+    assert cursors == list(range(1, len(events) + 1))
     kinds = [event.kind for event in events]
     assert kinds[0] == "proposal"
     assert kinds.count("decision") == 1
@@ -692,34 +692,51 @@ def test_events_are_resumable(council: Council) -> None:
     assert events[0].at.tzinfo is not None
     reading = council.events(follow=False)
     first = next(iter(reading))
-    assert (first, reading.position) == (events[0], 1)
+    assert (first, reading.cursor) == (events[0], 1)
     assert next(iter(reading)) == events[1]
     council.propose("two")
-    rest = list(council.events(after=positions[-1], follow=False))
-    assert rest[0].position == positions[-1] + 1
+    rest = list(council.events(after=cursors[-1], follow=False))
+    assert rest[0].cursor == cursors[-1] + 1
     assert rest[0].data["what"]["summary"] == "two"
     with pytest.raises(PositionLost):
         list(council.events(after=-5, follow=False))
 
 
+def test_the_position_of_an_event_is_that_of_its_record_in_the_journal(council: Council) -> None:
+    """Mutation: an event is numbered by itself, or by the record after its own."""
+    council.propose("one", wait_for="all")
+    council.propose("two", wait_for="all")
+    records = {entry.position: entry for entry in council.history(newest_first=False)}
+    events = list(council.events(follow=False))
+    assert [event.position for event in events] == sorted(event.position for event in events)
+    for event in events:
+        record = records[event.position]
+        if event.kind == "decision":
+            assert event.data["decision"]["position"] == event.position
+            assert [decision.proposal_id for decision in record.decisions] == [event.proposal_id]
+        else:
+            assert (record.kind, record.proposal_id) == (event.kind, event.proposal_id)
+    assert [event.position for event in events] != [event.cursor for event in events]
+
+
 def test_events_are_followed_as_they_happen_from_a_thread_and_from_a_loop(council: Council) -> None:
     def from_a_thread() -> list[int]:
-        kinds, positions = list[str](), list[int]()
+        kinds, cursors = list[str](), list[int]()
         for event in council.events():
             kinds.append(event.kind)
-            positions.append(event.position)
+            cursors.append(event.cursor)
             if kinds.count("decision") == 2:
                 break
-        return positions
+        return cursors
 
     async def from_a_loop() -> list[int]:
-        kinds, positions = list[str](), list[int]()
+        kinds, cursors = list[str](), list[int]()
         async for event in council.events():
             kinds.append(event.kind)
-            positions.append(event.position)
+            cursors.append(event.cursor)
             if kinds.count("decision") == 2:
                 break
-        return positions
+        return cursors
 
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(from_a_thread), pool.submit(asyncio.run, from_a_loop())]
@@ -762,7 +779,7 @@ def test_lost_events_say_what_is_oldest() -> None:
         with pytest.raises(PositionLost) as caught:
             list(council.events(follow=False))
         oldest = caught.value.oldest
-        assert next(iter(council.events(after=oldest - 1, follow=False))).position == oldest
+        assert next(iter(council.events(after=oldest - 1, follow=False))).cursor == oldest
 
 
 # Guards

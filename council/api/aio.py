@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
@@ -37,7 +38,7 @@ from council.api.keywords import (
 )
 from council.config.human_keys import current_user
 from council.core.state import ActionStage, Decision, Escalation, RiskLevel
-from council.journal.entries import Asked, HistoryPage, wanted
+from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, CouncilError
 from council.runtime.questions import AskDecision, AskEscalations, AskHistory
@@ -293,7 +294,19 @@ class AsyncCouncil:
         return await self._handle.status()
 
     @_on_its_loop
-    async def history(self, **asked: Unpack[Asked]) -> HistoryPage:
+    async def history(
+        self,
+        *,
+        proposal: str | None = None,
+        types: Collection[str] | None = None,
+        seat: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = True,
+        limit: int = LIMIT,
+        cursor: int | None = None,
+        envelopes: bool = False,
+    ) -> HistoryPage:
         """A page of the journal's records, newest first unless ``newest_first=False``.
 
         Filters: one ``proposal`` (its id, or its first 4 or more characters), ``types`` ("ballot", "decision" …), one
@@ -301,12 +314,22 @@ class AsyncCouncil:
         query with the page's ``cursor`` continues, until that is None. With ``envelopes``, each record has the
         envelope that caused it. Raises CallerError, Refused for an unknown proposal, StoreError.
         """
+        asked: Asked = {
+            "proposal": proposal,
+            "types": types,
+            "seat": seat,
+            "since": since,
+            "until": until,
+            "newest_first": newest_first,
+            "limit": limit,
+            "cursor": cursor,
+            "envelopes": envelopes,
+        }
         return await self._handle.session.ask(AskHistory(wanted(asked)))
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         if type(after) is not int:
-            raise CallerError(f"after is {after!r:.80}, expected a position: a whole number")
-
+            raise CallerError(f"after is {after!r:.80}, expected the cursor of an event: a whole number")
         return Events(self._handle, after, follow=follow)
 
     guard = guard_async
