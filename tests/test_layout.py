@@ -59,6 +59,7 @@ ROOMS = (
     "cluster",
     "api",
     "",  # the public names
+    "testing",
     "cli.report",
     "cli.options",
     "cli.reach",

@@ -27,6 +27,7 @@ from tests.patience import HANG_S
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = {
+    "Action",
     "AsyncCouncil",
     "Ballot",
     "Case",

@@ -174,9 +174,10 @@ class Council:
     propose_many = blocking_many(AsyncCouncil.propose_many)
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
-        """Events after the one whose ``cursor`` is ``after``, for ``for`` and ``async for``; with ``follow``, without end.
+        """Events after the one whose ``cursor`` is ``after``, for ``for`` and ``async for``.
 
-        0 means all that the council still keeps. A position in the journal is no cursor. Raises PositionLost, while iterating, if events after ``after`` are not kept any more.
+        They go on without end, unless ``follow=False``. 0 means all that the council still keeps. A position in the
+        journal is no cursor. Raises PositionLost, while iterating, if events after ``after`` are not kept any more.
         """
         return self.aio.events(after, follow=follow)
 

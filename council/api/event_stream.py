@@ -22,9 +22,12 @@ class Event:
 
     - ``position``: that of its record in the journal, as in ``Entry.position``; events of one record have the same
     - ``at``: when it happened, in UTC
-    - ``kind``: what happened, one of the words of ``EventKind``
+    - ``kind``: what happened, one of the words below
     - ``data``: plain data about it
     - ``cursor``: its number among the council's events; ``events(after=event.cursor)`` continues behind it
+
+    Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, outcome, roll, start,
+    identity_change, creator_change, overrun, spending, denial, alert, refusal.
     """
 
     position: int

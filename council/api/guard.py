@@ -21,7 +21,8 @@ from council.agents.mind import Action
 from council.api import run_approved
 from council.api.fingerprint import Fingerprint, NotComparable
 from council.api.keywords import Guarding, checked
-from council.core.state import Decision, RiskLevel
+from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel
+from council.core.words import because
 from council.protocol.envelope import SUMMARY_CHARS_MAX
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
 from council.protocol.values import freeze_value, kind_of
@@ -313,12 +314,11 @@ class _Call:
         Raises CallerError if an argument has changed since: a changed call is not the approved one.
         """
         if not decision:
-            if not decision.final:
-                why = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
-            else:
-                dissent = f"; {decision.dissent}" if decision.dissent else ""
-                why = f"{decision.outcome}: {decision.reason}{dissent}"
-            raise NotApproved(f"{self._name} was not run: {why}", decision=decision)
+            how = (
+                f"it waits for a human ({decision.escalation_id})" if not decision.final else decision.outcome
+            )
+            why = because(decision, REASON_TOLD_MAX)
+            raise NotApproved(f"{self._name} was not run: {how}: {why}", decision=decision)
         if self._approved != self._fingerprints():
             raise CallerError(
                 f"{self._name} was not run: its arguments changed while the council decided on them"

@@ -125,7 +125,10 @@ class Announcements:
     # Once it is kept
 
     def publish(self, effect: do.Effect, wall_s: float, position: int) -> None:
-        """Appends an effect of the record at ``position`` to the feed; sends a decision or a standing to the sessions that wait for it."""
+        """Appends an effect of the record at ``position`` to the feed.
+
+        Sends a decision or a standing to the sessions that wait for it.
+        """
         match effect:
             case do.AnnounceDecision(decision):
                 self._tell_watchers(Told(decision))

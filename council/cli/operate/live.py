@@ -43,7 +43,8 @@ SPENDING_KINDS = frozenset({"spending", "denial", "overrun"})
 class Screen:
     """Shows a council's status above its newest events, until it is ended.
 
-    It begins after the event with cursor ``since`` (None: now). Without ``follow`` it shows what has happened so far, and ends.
+    It begins after the event with cursor ``since`` (None: now). Without ``follow`` it shows what has happened so far,
+    and ends.
     """
 
     def __init__(

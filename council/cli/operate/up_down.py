@@ -122,7 +122,7 @@ def watch(
         int | None,
         typer.Option(
             min=0,
-            help="Begin after the event with this cursor (see --json); 0: all that is kept. Default: now.",
+            help="Begin after the event with this cursor, as in --json; 0: the oldest kept. Default: now.",
         ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Show what has happened so far, and end.")] = False,
