@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from pydantic import Secret, SecretBytes, SecretStr
 
 from council import (
+    Action,
     AsyncCouncil,
     Case,
     Council,
@@ -1017,6 +1018,54 @@ def test_a_hidden_argument_that_changes_stops_the_call_too(kind: Callable[[str],
         with pytest.raises(CallerError, match="changed while the council decided") as caught:
             use(key)
     assert "yours" not in str(caught.value)
+
+
+def test_a_guard_needs_no_parentheses(told: Council) -> None:
+    @told.guard
+    def no(n: int) -> int:
+        raise AssertionError("it ran")
+
+    with pytest.raises(NotApproved, match="no was not run: rejected: "):
+        no(3)
+    assert no.__name__ == "no"
+
+    with council_of() as council:
+
+        @council.guard
+        def plain(n: int) -> int:
+            return n + 1
+
+        @council.aio.guard
+        async def waits(n: int) -> int:
+            return n + 2
+
+        assert plain(1) == 2
+        assert asyncio.run(waits(1)) == 3
+        with pytest.raises(CallerError, match="is not an async function"):
+            council.aio.guard(lambda: None)  # type: ignore[type-var]
+        with pytest.raises(TypeError, match=r"guard\(\) takes no keyword 'riks'; did you mean risk"):
+            council.guard(riks="high")  # type: ignore[call-overload]
+
+
+def test_an_action_is_proposed_as_one_or_as_a_mapping() -> None:
+    seen: list[Case] = []
+
+    def look(case: Case) -> Opinion:
+        seen.append(case)
+        return Opinion.yes("r")
+
+    with council_of(lite=look) as council:
+        first = council.draft("x", action=Action("shell", {"command": "ls"}))
+        council.propose(first)
+        council.propose("x", action={"tool": "shell", "args": {"command": "ls"}})
+        council.propose_many(["x"], action=Action("shell", {"command": "ls"}))
+        council.propose("x", action=first.content.action)  # type: ignore[union-attr]
+        assert [case.action for case in seen] == [Action("shell", {"command": "ls"})] * 4
+        assert all(type(case.action) is Action for case in seen)
+        council.propose("x", action=Action("noop"))
+        assert seen[-1].action == {"tool": "noop", "args": {}}
+        with pytest.raises(CallerError, match=r"action is \('shell', 'ls'\), expected Action\(tool, args\)"):
+            council.propose("x", action=("shell", "ls"))  # type: ignore[arg-type]
 
 
 def test_what_can_be_called_can_be_guarded(told: Council) -> None:

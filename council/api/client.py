@@ -51,6 +51,7 @@ def blocking_many(
     @functools.wraps(verb)
     def waiting(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         bound = signature.bind_partial(self, *args)
+        given: dict[str, Any]
         for given in (bound.arguments, kwargs):
             if "proposals" in given:
                 check_many(given["proposals"])

@@ -135,7 +135,11 @@ def checked(call: Callable[P, T]) -> Callable[P, T]:
         refuse_unknown(call.__name__, kwargs.keys() - taken, known)
         return call(*args, **kwargs)
 
-    return called
+    @functools.wraps(call)
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return await called(*args, **kwargs)  # type: ignore[misc]
+
+    return awaited if inspect.iscoroutinefunction(call) else called  # type: ignore[return-value]
 
 
 def refuse_unknown(call: str, given: Iterable[str], known: Collection[str]) -> None:
@@ -155,7 +159,7 @@ def spelled_out(call: Callable[P, T]) -> Callable[P, T]:
     """
     signature = inspect.signature(call)
     *before, rest = signature.parameters.values()
-    kind = call.__globals__[rest.annotation.removeprefix("Unpack[").removesuffix("]")]  # type: ignore[attr-defined]
+    kind = call.__globals__[rest.annotation.removeprefix("Unpack[").removesuffix("]")]
     assert rest.kind is rest.VAR_KEYWORD
     assert is_typeddict(kind)
     keywords = [

@@ -74,9 +74,9 @@ class SeatSettings(TypedDict, total=False):
 class SeatConfig(BaseModel):
     """One seat: its name, its mind, and what decisions say of that mind (rules 1.1).
 
-    ``SeatConfig("prime")`` is the built-in seat of that name, as are ``"lite"`` and ``"codemind"``; another name
-    needs a ``mind`` or a ``base_url``, or ConfigError is raised. A seat with a ``base_url`` and no mind is backed by the language model ``model`` there. Only such a seat has the
-    keys from ``base_url`` on.
+    ``SeatConfig("prime")`` is the built-in seat of that name, as are ``"lite"`` and ``"codemind"``. A seat of another
+    name needs a ``mind`` or a ``base_url``; without one ConfigError is raised. A seat with a ``base_url`` and no mind
+    is backed by the language model ``model`` there. Only such a seat has the keys from ``base_url`` on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

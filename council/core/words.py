@@ -1,7 +1,7 @@
 """Says a decision in plain words: in one line, in a few lines, in a table for notebooks.
 
-``decision`` is a ``Decision`` of ``council.core.state``, which imports this module. Reasons and summaries are texts of
-models and strangers, so that characters that are not printable are shown as numbers.
+``decision`` is a ``Decision`` of ``council.core.state``, which imports this module. Models and strangers write
+reasons and summaries, so that characters that are not printable are shown as numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHORT, LONG = 160, 1_000
 
 
 def one_line(decision: Any) -> str:
-    """``rejected (1 yes, 2 no, 0 abstained): codemind: it deletes /srv/data``; what it waits for, if it is not final."""
+    """The outcome, or what it waits for; the tally; and why: ``rejected (1 yes, 2 no, 0 abstained): lite: no``."""
     return f"{_how(decision)} ({decision.tally}): {because(decision)}"
 
 
