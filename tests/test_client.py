@@ -1020,14 +1020,16 @@ def test_a_hidden_argument_that_changes_stops_the_call_too(kind: Callable[[str],
     assert "yours" not in str(caught.value)
 
 
-def test_a_guard_needs_no_parentheses(told: Council) -> None:
-    @told.guard
-    def no(n: int) -> int:
-        raise AssertionError("it ran")
+def test_a_guard_needs_no_parentheses() -> None:
+    with council_of(prime=refuse, lite=refuse, codemind=refuse) as council:
 
-    with pytest.raises(NotApproved, match="no was not run: rejected: "):
-        no(3)
-    assert no.__name__ == "no"
+        @council.guard
+        def act(n: int) -> int:
+            raise AssertionError("it ran")
+
+        with pytest.raises(NotApproved, match="act was not run: rejected: prime: not at all"):
+            act(3)
+        assert act.__name__ == "act"
 
     with council_of() as council:
 
