@@ -1045,6 +1045,8 @@ def test_a_guard_needs_no_parentheses() -> None:
         assert asyncio.run(waits(1)) == 3
         with pytest.raises(CallerError, match="is not an async function"):
             council.aio.guard(lambda: None)  # type: ignore[type-var]
+        with pytest.raises(CallerError, match=r"guard is given 'high', expected a function; .* guard\(risk="):
+            council.guard("high")  # type: ignore[type-var]
         with pytest.raises(TypeError, match=r"guard\(\) takes no keyword 'riks'; did you mean risk"):
             council.guard(riks="high")  # type: ignore[call-overload]
 

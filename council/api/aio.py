@@ -1,7 +1,7 @@
 """A council's methods as coroutines, for any event loop. What each method does is written here only.
 
 from council import AsyncCouncil
-async with AsyncCouncil.launch() as council:
+async with AsyncCouncil.connect() as council:
     decision = await council.propose("Delete the staging bucket", risk="high", timeout_s=60)
 """
 
@@ -72,7 +72,7 @@ async def decision_or_error(proposing: Coroutine[Any, Any, Decision]) -> Decisio
 class AsyncCouncil:
     """A council's methods as coroutines, for use from any event loop. ``Council`` describes them.
 
-    Await the result of ``launch``, ``connect`` and ``inline``, or use it in ``async with``, which closes the council.
+    Await the result of ``connect``, ``inline`` and ``launch``, or use it in ``async with``, which closes the council.
     A thread creates the council, so that the loop is not blocked.
     """
 

@@ -162,6 +162,11 @@ class Guard:
                 raise CallerError(f"{name} is {type(given).__name__}, expected a function")
 
     def __call__(self, function: Any) -> Any:
+        if not callable(function):
+            raise CallerError(
+                f"guard is given {function!r:.80}, expected a function; its settings are keywords, as in "
+                'guard(risk="high")'
+            )
         how, signature = self._how, inspect.signature(function)
         hidden = _hidden(function, signature, self._hide)
         if _is_async(function):
@@ -314,11 +319,9 @@ class _Call:
         Raises CallerError if an argument has changed since: a changed call is not the approved one.
         """
         if not decision:
-            how = (
-                f"it waits for a human ({decision.escalation_id})" if not decision.final else decision.outcome
-            )
-            why = because(decision, REASON_TOLD_MAX)
-            raise NotApproved(f"{self._name} was not run: {how}: {why}", decision=decision)
+            waits = f"it waits for a human ({decision.escalation_id})"
+            why = f"{decision.outcome if decision.final else waits}: {because(decision, REASON_TOLD_MAX)}"
+            raise NotApproved(f"{self._name} was not run: {why}", decision=decision)
         if self._approved != self._fingerprints():
             raise CallerError(
                 f"{self._name} was not run: its arguments changed while the council decided on them"
