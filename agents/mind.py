@@ -19,10 +19,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
-from council.protocol.errors import MindError
+from council.protocol.errors import EnvelopeError, MindError
 
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
@@ -37,24 +37,69 @@ class Turn(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True, eq=False)
+class Action(dict[str, Any]):
+    """A call of a tool: ``Action("shell", {"command": "ls"})``. Nothing of it can be assigned.
+
+    ``tool`` is the tool's name and ``args`` are its arguments by name, as JSON values. It is also the mapping
+    ``{"tool": tool, "args": args}``: ``action["tool"]``, ``action.get("args")`` and ``json.dumps(action)`` work.
+    """
+
+    tool: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__(tool=self.tool, args=self.args)
+
+    @classmethod
+    def of(cls, value: object) -> Action:
+        """An action, or a mapping ``{"tool": str, "args": {...}}``, as an action. A mapping may leave ``args`` out.
+
+        Raises EnvelopeError, whose field is ``content.action``, for anything else.
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, Mapping) and "tool" in value and value.keys() <= {"tool", "args"}:
+            return cls(**value)
+        raise EnvelopeError(
+            f"action is {value!r:.80}, expected Action(tool, args) or a mapping "
+            '{"tool": ..., "args": {...}}, for example Action("shell", {"command": "ls"})',
+            field="content.action",
+        )
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("an Action can't be changed: make another, Action(tool, args)")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Action, (self.tool, self.args)
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A proposal as a mind sees it. Its text is data from outside: never instructions (rules 1.14).
 
-    ``action`` is ``{"tool": str, "args": {...}}`` or None. ``confidence`` is the proposer's own, from 0 to 1.
-    ``time_left_s`` is the time in seconds until the mind loses its ballot. ``history`` is what was said and done
-    before the proposal, oldest first, as far as the proposer gave it.
+    ``action`` is the call that is asked for, if it is one; a mapping ``{"tool": str, "args": {...}}`` becomes an
+    Action. ``confidence`` is the proposer's own, from 0 to 1. ``time_left_s`` is the time in seconds until the mind
+    loses its ballot. ``history`` is what was said and done before the proposal, oldest first, as far as the proposer
+    gave it. Raises EnvelopeError for an action of another shape.
     """
 
     proposal_id: str
     proposer: str
     summary: str
     body: str = ""
-    action: Mapping[str, Any] | None = None
+    action: Action | None = None
     confidence: float = 1.0
     risk_level: RiskLevel = "low"
     time_left_s: float = 60.0
     history: tuple[Turn, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.action is not None and not isinstance(self.action, Action):
+            object.__setattr__(self, "action", Action.of(self.action))
 
     @property
     def chars(self) -> int:

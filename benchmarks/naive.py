@@ -16,7 +16,7 @@ from typing import Any
 from openai import OpenAI
 
 from benchmarks.proposals import Planted
-from council.agents.mind import Case
+from council.agents.mind import Action, Case
 from council.agents.prompting.builder import case_text
 from council.agents.prompting.texts import load_texts
 
@@ -38,7 +38,8 @@ class GroupChat:
 
     def decide(self, proposal: Planted, *, plans: bool = False) -> bool:
         """Whether more said yes than no."""
-        case = Case("", "", proposal.summary, proposal.body, proposal.action)
+        action = None if proposal.action is None else Action.of(proposal.action)
+        case = Case("", "", proposal.summary, proposal.body, action)
         said = [(turn.who, turn.text) for turn in proposal.history] + [("proposer", case_text(case))]
         for task in (PLAN, ANSWER) if plans else (ANSWER,):
             for seat in self._models:

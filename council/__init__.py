@@ -1,6 +1,14 @@
 """Three minds vote before an agent acts. The public names, loaded when they are first used.
 
-Importing this package imports neither Ray nor any mind.
+    from council import Council
+
+    with Council.connect() as council:  # the council that ``council up`` started
+        decision = council.propose("Delete the staging bucket", risk="high")
+        print(decision)
+
+Without a running council, ``Council.inline()`` starts one in this process and ``Council.launch()`` one on Ray.
+``help(council.Council)`` describes all calls; ``council.testing`` has councils for tests. Importing this package
+imports neither Ray nor any mind.
 """
 
 from __future__ import annotations
@@ -9,7 +17,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from council.agents.mind import Case, Mind, Observation, Opinion, Ruling, RulingMind, ShownBallot, Stream
+    from council.agents.mind import (
+        Action,
+        Case,
+        Mind,
+        Observation,
+        Opinion,
+        Ruling,
+        RulingMind,
+        ShownBallot,
+        Stream,
+    )
     from council.api.aio import AsyncCouncil
     from council.api.client import Council
     from council.api.event_stream import Event
@@ -23,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
+    "Action": "council.agents.mind",
     "AsyncCouncil": "council.api.aio",
     "Ballot": "council.core.state",
     "Case": "council.agents.mind",
@@ -50,6 +69,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Action",
     "AsyncCouncil",
     "Ballot",
     "Case",

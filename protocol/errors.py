@@ -362,7 +362,10 @@ class StoreOutdated(StoreError):
 
 
 class NotApproved(CouncilError):
-    """A guarded function was not run; ``decision`` is the council's answer."""
+    """A guarded function was not run. The text says why; ``decision`` is the council's answer.
+
+    ``error.decision.explain()`` has all objections and what can be done, for the agent's model.
+    """
 
     code = "not_approved"
 

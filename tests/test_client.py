@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from pydantic import Secret, SecretBytes, SecretStr
 
 from council import (
+    Action,
     AsyncCouncil,
     Case,
     Council,
@@ -245,7 +246,7 @@ def test_many_keep_their_order_and_each_its_own_error(council: Council) -> None:
     taken = council.draft("taken")
     council.propose(taken)
     stolen = taken.model_copy(update={"sender": "stranger"})
-    found = council.propose_many([council.draft("a"), stolen, "", "b", "x" * 3_000], risk="low")
+    found = council.propose_many([council.draft("a"), stolen, "", "b", "x" * 3_000], risk="med")
     # details beside a draft are an error of that draft's own
     assert isinstance(found[0], CallerError)
     assert isinstance(found[1], CallerError)
@@ -682,8 +683,8 @@ def test_events_are_resumable(council: Council) -> None:
     council.propose("one", wait_for="all")  # no ballot comes later
     events = list(council.events(follow=False))
     assert all(isinstance(event, Event) for event in events)
-    positions = [event.position for event in events]
-    assert positions == list(range(1, len(events) + 1))
+    cursors = [event.cursor for event in events]
+    assert cursors == list(range(1, len(events) + 1))
     kinds = [event.kind for event in events]
     assert kinds[0] == "proposal"
     assert kinds.count("decision") == 1
@@ -692,34 +693,51 @@ def test_events_are_resumable(council: Council) -> None:
     assert events[0].at.tzinfo is not None
     reading = council.events(follow=False)
     first = next(iter(reading))
-    assert (first, reading.position) == (events[0], 1)
+    assert (first, reading.cursor) == (events[0], 1)
     assert next(iter(reading)) == events[1]
     council.propose("two")
-    rest = list(council.events(after=positions[-1], follow=False))
-    assert rest[0].position == positions[-1] + 1
+    rest = list(council.events(after=cursors[-1], follow=False))
+    assert rest[0].cursor == cursors[-1] + 1
     assert rest[0].data["what"]["summary"] == "two"
     with pytest.raises(PositionLost):
         list(council.events(after=-5, follow=False))
 
 
+def test_the_position_of_an_event_is_that_of_its_record_in_the_journal(council: Council) -> None:
+    """Mutation: an event is numbered by itself, or by the record after its own."""
+    council.propose("one", wait_for="all")
+    council.propose("two", wait_for="all")
+    records = {entry.position: entry for entry in council.history(newest_first=False)}
+    events = list(council.events(follow=False))
+    assert [event.position for event in events] == sorted(event.position for event in events)
+    for event in events:
+        record = records[event.position]
+        if event.kind == "decision":
+            assert event.data["decision"]["position"] == event.position
+            assert [decision.proposal_id for decision in record.decisions] == [event.proposal_id]
+        else:
+            assert (record.kind, record.proposal_id) == (event.kind, event.proposal_id)
+    assert [event.position for event in events] != [event.cursor for event in events]
+
+
 def test_events_are_followed_as_they_happen_from_a_thread_and_from_a_loop(council: Council) -> None:
     def from_a_thread() -> list[int]:
-        kinds, positions = list[str](), list[int]()
+        kinds, cursors = list[str](), list[int]()
         for event in council.events():
             kinds.append(event.kind)
-            positions.append(event.position)
+            cursors.append(event.cursor)
             if kinds.count("decision") == 2:
                 break
-        return positions
+        return cursors
 
     async def from_a_loop() -> list[int]:
-        kinds, positions = list[str](), list[int]()
+        kinds, cursors = list[str](), list[int]()
         async for event in council.events():
             kinds.append(event.kind)
-            positions.append(event.position)
+            cursors.append(event.cursor)
             if kinds.count("decision") == 2:
                 break
-        return positions
+        return cursors
 
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(from_a_thread), pool.submit(asyncio.run, from_a_loop())]
@@ -762,7 +780,7 @@ def test_lost_events_say_what_is_oldest() -> None:
         with pytest.raises(PositionLost) as caught:
             list(council.events(follow=False))
         oldest = caught.value.oldest
-        assert next(iter(council.events(after=oldest - 1, follow=False))).position == oldest
+        assert next(iter(council.events(after=oldest - 1, follow=False))).cursor == oldest
 
 
 # Guards
@@ -1000,6 +1018,58 @@ def test_a_hidden_argument_that_changes_stops_the_call_too(kind: Callable[[str],
         with pytest.raises(CallerError, match="changed while the council decided") as caught:
             use(key)
     assert "yours" not in str(caught.value)
+
+
+def test_a_guard_needs_no_parentheses() -> None:
+    with council_of(prime=refuse, lite=refuse, codemind=refuse) as council:
+
+        @council.guard
+        def act(n: int) -> int:
+            raise AssertionError("it ran")
+
+        with pytest.raises(NotApproved, match="act was not run: rejected: prime: not at all"):
+            act(3)
+        assert act.__name__ == "act"
+
+    with council_of() as council:
+
+        @council.guard
+        def plain(n: int) -> int:
+            return n + 1
+
+        @council.aio.guard
+        async def waits(n: int) -> int:
+            return n + 2
+
+        assert plain(1) == 2
+        assert asyncio.run(waits(1)) == 3
+        with pytest.raises(CallerError, match="is not an async function"):
+            council.aio.guard(lambda: None)  # type: ignore[type-var]
+        with pytest.raises(CallerError, match=r"guard is given 'high', expected a function; .* guard\(risk="):
+            council.guard("high")  # type: ignore[type-var]
+        with pytest.raises(TypeError, match=r"guard\(\) takes no keyword 'riks'; did you mean risk"):
+            council.guard(riks="high")  # type: ignore[call-overload]
+
+
+def test_an_action_is_proposed_as_one_or_as_a_mapping() -> None:
+    seen: list[Case] = []
+
+    def look(case: Case) -> Opinion:
+        seen.append(case)
+        return Opinion.yes("r")
+
+    with council_of(lite=look) as council:
+        first = council.draft("x", action=Action("shell", {"command": "ls"}))
+        council.propose(first)
+        council.propose("x", action={"tool": "shell", "args": {"command": "ls"}})
+        council.propose_many(["x"], action=Action("shell", {"command": "ls"}))
+        council.propose("x", action=first.content.action)  # type: ignore[union-attr]
+        assert [case.action for case in seen] == [Action("shell", {"command": "ls"})] * 4
+        assert all(type(case.action) is Action for case in seen)
+        council.propose("x", action=Action("noop"))
+        assert seen[-1].action == {"tool": "noop", "args": {}}
+        with pytest.raises(CallerError, match=r"action is \('shell', 'ls'\), expected Action\(tool, args\)"):
+            council.propose("x", action=("shell", "ls"))  # type: ignore[arg-type]
 
 
 def test_what_can_be_called_can_be_guarded(told: Council) -> None:

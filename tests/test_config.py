@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from council.agents.mind import Case, Opinion
 from council.config.load import (
     DEFAULT_SEATS,
+    MODEL_MIND,
     CouncilConfig,
     SeatConfig,
     build_mind,
@@ -196,6 +197,17 @@ def test_flags_take_dotted_keys_minds_and_whole_councils(folder: Path) -> None:
     assert loaded.origins["seats.lite.max_concurrent"] == "flag --seats.lite.max-concurrent"
     whole = [SeatConfig(name="prime", mind=Yes), SeatConfig(name="b", mind=no)]
     assert load(env={}, start=folder, flags={"seats": whole}).config.seats == tuple(whole)
+
+
+def test_a_built_in_seat_needs_its_name_only() -> None:
+    assert SeatConfig("prime").mind == "council.agents.prime:Prime"
+    assert (SeatConfig("prime"), SeatConfig(name="lite"), SeatConfig("codemind")) == DEFAULT_SEATS
+    assert SeatConfig("lite", mind=Yes).mind is Yes
+    assert SeatConfig("lite", model="m", base_url="http://127.0.0.1:1/v1").mind == MODEL_MIND
+    with pytest.raises(ConfigError) as caught:
+        SeatConfig("x")
+    words = "seat 'x' has no mind: give mind='module:Class', or use one of prime, lite, codemind"
+    assert (str(caught.value), list(caught.value.problems)) == (words, [words])
 
 
 def test_every_fault_of_every_source_is_told_at_once(folder: Path) -> None:

@@ -12,7 +12,7 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Value
 from council.kinds.row import Row
-from council.kinds.table import ANNOUNCED, BY_KIND, COUNTED, JOURNALED, MESSAGES
+from council.kinds.table import ANNOUNCED, BY_KIND, COUNTED, JOURNALED, MESSAGES, EventKind
 from council.protocol.envelope import MessageType
 from council.runtime.outbox import TO_ONE
 from tests.cases import each
@@ -32,6 +32,11 @@ def test_each_class_of_event_has_one_row_and_one_handler() -> None:
 def test_each_announcement_has_one_row() -> None:
     assert set(ANNOUNCED) == classes(do.Effect) - SILENT
     assert len({row.kind for row in ANNOUNCED.values()}) == len(ANNOUNCED) == 18
+
+
+def test_the_literal_of_events_has_the_kinds_of_the_table() -> None:
+    """Mutation: an announced row whose kind users can't compare ``event.kind`` with."""
+    assert sorted(get_args(EventKind)) == sorted(row.kind for row in ANNOUNCED.values())
 
 
 def test_each_message_is_read_by_one_row() -> None:

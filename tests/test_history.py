@@ -80,7 +80,9 @@ def test_what_is_asked_wrongly_is_told(settings: dict[str, Any]) -> None:
         for asked in ("proposal", "seat"):
             with pytest.raises(CallerError, match="length <= 200"):  # also where nothing of that name is kept
                 council.history(**{asked: "é" * 201})
-        with pytest.raises(CallerError, match="nosuch"):
+        with pytest.raises(
+            TypeError, match=r"history\(\) takes no keyword 'nosuch'; known are proposal, types"
+        ):
             council.history(nosuch=1)  # type: ignore[call-arg]
         with pytest.raises(Refused) as refused:
             council.history(proposal="00000000")

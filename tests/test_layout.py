@@ -25,6 +25,7 @@ FORMATS = (
     "council/api/keywords.py Settings",
     "council/config/settings.py CouncilConfig",
     "council/config/settings.py SeatConfig",
+    "council/config/settings.py SeatSettings",
     "council/core/state.py Decision",
     "council/core/state.py Proposal",
     "council/journal/entries.py Entry",
@@ -59,6 +60,7 @@ ROOMS = (
     "cluster",
     "api",
     "",  # the public names
+    "testing",
     "cli.report",
     "cli.options",
     "cli.reach",

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib
 import inspect
+import json
 import pickle
 import subprocess
 import sys
 from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from msgspec.structs import replace
 
 import council
-from council import AsyncCouncil, Council, CouncilConfig, Decision, SeatConfig
-from council.api.keywords import Details, Settings
-from council.config.settings import COUNCIL_KEYS
+from council import Action, AsyncCouncil, Council, CouncilConfig, CouncilPool, Decision, SeatConfig
+from council.api.keywords import PLAIN, ClientSettings, Details, Guarding, Settings
+from council.api.pool import AsyncPool
+from council.config.settings import COUNCIL_KEYS, SEAT_KEYS, NotifyConfig, SeatSettings
 from council.core.state import Answer, Ballot, Escalation, Option, Ruling, Tally, TieBreak
 from council.protocol import errors
-from council.protocol.errors import CouncilError
+from council.protocol.errors import CallerError, CouncilError
 from tests.patience import HANG_S
 
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = {
+    "Action",
     "AsyncCouncil",
     "Ballot",
     "Case",
@@ -77,6 +82,7 @@ def test_the_version_is_that_of_the_distribution_and_types_are_shipped() -> None
     [
         ("import council", ["ray", "pydantic", "asyncio", "council.api.client", "council.agents.prime"]),
         ("import council.protocol.errors", ["ray", "pydantic", "council.api.client"]),
+        ("import council.testing.plugin", ["ray", "pydantic", "council.api.client", "council.agents.prime"]),
         (
             "from council import Council",
             ["ray", "council.cluster.port", "council.agents.prime", "unidiff"],
@@ -222,27 +228,127 @@ def test_the_coroutines_are_the_methods() -> None:
     council_members, aio_members = dict(members(Council)), dict(members(AsyncCouncil))
     assert set(council_members) == set(aio_members)
     for name, member in aio_members.items():
-        if name == "draft" or isinstance(member, property):
-            continue  # passes everything on
+        if isinstance(member, property):
+            continue
         ours = list(inspect.signature(member).parameters.values())
         theirs = list(inspect.signature(council_members[name]).parameters.values())
         assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], (
             name
         )
-        plain = {"launch", "connect", "inline", "events", "guard"}  # what they give is waited for
+        plain = {"launch", "connect", "inline", "draft", "events", "guard"}  # what they give is waited for
         assert inspect.iscoroutinefunction(member) is (name not in plain), name
 
 
 def test_the_shared_keywords_are_those_of_what_takes_them() -> None:
     """Mutation: a key of the configuration, or a detail of a draft, that users could not give by its name."""
-    drafted = inspect.signature(Council.draft, eval_str=True, locals={"Literal": Literal}).parameters.values()
-    keywords = {each.name: each.annotation for each in drafted if each.kind is each.KEYWORD_ONLY}
-    assert get_type_hints(Details) == keywords
-    hints = get_type_hints(Settings, localns={"SeatConfig": SeatConfig})
+    details = {name: hint.__forward_arg__ for name, hint in Details.__annotations__.items()}
+    for kind in (Council, AsyncCouncil, CouncilPool, AsyncPool):
+        for name in ("draft", "propose", "propose_many"):
+            if (call := getattr(kind, name, None)) is None:
+                continue  # an AsyncPool drafts as it proposes
+            keywords = {each.name: each for each in keyword_only(call)}
+            assert {key: keywords[key].annotation for key in details} == details, (kind, name)
+            assert {key: keywords[key].default for key in details} == PLAIN, (kind, name)
+            more = {"key", "wait_for_human", "human_timeout_s"}
+            assert keywords.keys() - details.keys() <= more, (kind, name)
+        if hasattr(kind, "guard"):
+            how = {name: hint.__forward_arg__ for name, hint in Guarding.__annotations__.items()}
+            guarded = {each.name: each.annotation for each in keyword_only(kind.guard)}
+            assert guarded == {**how, "risk": "RiskLevel"}, kind
+    hints = get_type_hints(Settings, localns={"NotifyConfig": NotifyConfig, "SeatConfig": SeatConfig})
     assert set(hints) == set(COUNCIL_KEYS)
+    assert SeatSettings.__annotations__.keys() == set(SEAT_KEYS)
     assert "SeatConfig" in str(hints.pop("seats"))
+    assert "NotifyConfig" in str(hints.pop("notify"))
     configured = get_type_hints(CouncilConfig)
     assert hints == {key: configured[key] | None for key in hints}
+
+
+def keyword_only(call: Any) -> list[inspect.Parameter]:
+    return [each for each in inspect.signature(call).parameters.values() if each.kind is each.KEYWORD_ONLY]
+
+
+def test_no_signature_hides_its_keywords() -> None:
+    """IPython and ``help`` complete what a signature lists; mutation: ``**settings`` that nobody can see into."""
+    for kind in (Council, AsyncCouncil, CouncilPool, AsyncPool):
+        for name in dir(kind):
+            if name.startswith("_") or isinstance(inspect.getattr_static(kind, name), property):
+                continue
+            kinds = {each.kind for each in inspect.signature(getattr(kind, name)).parameters.values()}
+            assert inspect.Parameter.VAR_KEYWORD not in kinds, f"{kind.__name__}.{name}"
+        for name, settings, more in (
+            ("launch", Settings, {"sender", "key", "dashboard"}),
+            ("inline", Settings, {"sender", "key"}),
+            ("connect", ClientSettings, {"config", "sender", "key"}),
+        ):
+            if hasattr(kind, name):
+                found = {each.name for each in keyword_only(getattr(kind, name))}
+                assert settings.__annotations__.keys() <= found
+                assert found - settings.__annotations__.keys() <= more
+
+
+def test_the_ways_in_are_shown_with_connect_first() -> None:
+    for words in (council.__doc__, Council.__doc__):
+        assert words is not None
+        places = [words.index(f"Council.{way}(") for way in ("connect", "inline", "launch")]
+        assert min(places) == places[0]
+    ways = [name for name in vars(Council) if name in ("connect", "inline", "launch")]
+    assert ways[0] == "connect"
+
+
+# An action
+
+
+def test_an_action_is_a_mapping_that_cannot_be_changed() -> None:
+    action = Action("shell", {"command": "ls"})
+    whole = {"tool": "shell", "args": {"command": "ls"}}
+    assert action == whole == Action(**whole) == Action.of(whole)
+    assert (action.tool, action.args, action["tool"], action.get("args")) == (
+        "shell",
+        {"command": "ls"},
+        "shell",
+        {"command": "ls"},
+    )
+    assert json.loads(json.dumps(action)) == dataclasses.asdict(action) == whole
+    assert repr(action) == "Action(tool='shell', args={'command': 'ls'})"
+    assert Action("ls").args == {} == Action.of({"tool": "ls"}).args
+    for copied in (pickle.loads(pickle.dumps(action)), copy.deepcopy(action), dataclasses.replace(action)):
+        assert type(copied) is Action
+        assert copied == action
+    changes: list[Any] = [
+        lambda: action.update(tool="rm"),
+        lambda: action.__setitem__("tool", "rm"),
+        lambda: action.pop("tool"),
+        lambda: action.clear(),
+        lambda: action.setdefault("x", 1),
+        lambda: action.__ior__({"tool": "rm"}),
+    ]
+    for change in changes:
+        with pytest.raises(TypeError, match="an Action can't be changed"):
+            change()
+    with pytest.raises(AttributeError):
+        action.tool = "rm"  # type: ignore[misc]
+    assert action == whole
+
+
+def test_a_case_holds_its_action_as_one_on_every_way() -> None:
+    whole = {"tool": "shell", "args": {"command": "ls"}}
+    case = council.Case("p", "c", "s", action=whole)  # type: ignore[arg-type]
+    assert case == council.Case("p", "c", "s", action=Action(**whole)) == pickle.loads(pickle.dumps(case))
+    assert case.action is not None
+    assert type(pickle.loads(pickle.dumps(case)).action) is type(case.action) is Action
+    assert case.action.tool == case.action["tool"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [("shell", "ls"), "shell", ["shell"], {"tool": "t", "arguments": {}}, {"args": {}}, 3]
+)
+def test_another_shape_of_action_is_told_the_right_one(wrong: Any) -> None:
+    with pytest.raises(CallerError, match=r"expected Action\(tool, args\) or a mapping .*\"tool\"") as caught:
+        Action.of(wrong)
+    assert caught.value.field == "content.action"
+    with pytest.raises(CallerError, match=r"action is .*, expected Action"):
+        council.Case("p", "c", "s", action=wrong)
 
 
 def test_every_argument_and_result_has_a_type() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from council.agents.messaging import seat_messages
 from council.agents.messaging import spans as tracing
 from council.agents.mind import (
+    Action,
     Case,
     Mind,
     Observation,
@@ -215,7 +216,7 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
         proposer=envelope.sender,
         summary=content.summary,
         body=content.body,
-        action=plain(content.action.model_dump()) if content.action is not None else None,
+        action=Action.of(plain(content.action.model_dump())) if content.action is not None else None,
         confidence=envelope.confidence,
         risk_level=envelope.risk_level,
         time_left_s=time_left_s,

@@ -1,7 +1,7 @@
 """A council's methods as coroutines, for any event loop. What each method does is written here only.
 
 from council import AsyncCouncil
-async with AsyncCouncil.launch() as council:
+async with AsyncCouncil.connect() as council:
     decision = await council.propose("Delete the staging bucket", risk="high", timeout_s=60)
 """
 
@@ -9,31 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from council.agents.messaging import spans
+from council.agents.mind import Action
 from council.api import handle as handles
 from council.api.event_stream import Events
-from council.api.guard import Guard
+from council.api.guard import guard_async
 from council.api.handle import Handle
 from council.api.keywords import (
+    PLAIN,
     ClientSettings,
     Details,
-    Guarding,
+    History,
     Settings,
+    action_of,
     check_many,
     check_seconds,
+    checked,
     new_proposal,
     outcome_of,
-    refuse_unknown,
+    spelled_out,
     turns_of,
 )
 from council.config.human_keys import current_user
-from council.core.state import ActionStage, Decision, Escalation
-from council.journal.entries import Asked, HistoryPage, wanted
+from council.core.state import ActionStage, Decision, Escalation, RiskLevel
+from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, CouncilError
 from council.runtime.questions import AskDecision, AskEscalations, AskHistory
@@ -43,12 +48,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 Verb = Callable[Concatenate["AsyncCouncil", P], Coroutine[Any, Any, T]]
 
 
 def _on_its_loop(verb: Verb[P, T]) -> Verb[P, T]:
     """Runs a method on the council's own loop, whichever loop awaits it."""
+    verb = checked(verb)
 
     @functools.wraps(verb)
     async def carried(self: AsyncCouncil, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,7 +72,7 @@ async def decision_or_error(proposing: Coroutine[Any, Any, Decision]) -> Decisio
 class AsyncCouncil:
     """A council's methods as coroutines, for use from any event loop. ``Council`` describes them.
 
-    Await the result of ``launch``, ``connect`` and ``inline``, or use it in ``async with``, which closes the council.
+    Await the result of ``connect``, ``inline`` and ``launch``, or use it in ``async with``, which closes the council.
     A thread creates the council, so that the loop is not blocked.
     """
 
@@ -75,6 +80,7 @@ class AsyncCouncil:
         self._handle = handle
 
     @classmethod
+    @spelled_out
     def launch(
         cls,
         config: CouncilConfig | Path | str | None = None,
@@ -87,6 +93,7 @@ class AsyncCouncil:
         return Opening(lambda: handles.launch(config, sender, key, settings, dashboard=dashboard))
 
     @classmethod
+    @spelled_out
     def connect(
         cls,
         address: str | None = None,
@@ -100,6 +107,7 @@ class AsyncCouncil:
         return Opening(lambda: handles.connect(address, name, config, sender, key, settings))
 
     @classmethod
+    @spelled_out
     def inline(
         cls,
         config: CouncilConfig | Path | str | None = None,
@@ -122,23 +130,41 @@ class AsyncCouncil:
     def config(self) -> CouncilConfig:
         return self._handle.config
 
-    def draft(self, summary: str, body: str = "", **details: Unpack[Details]) -> Envelope:
-        refuse_unknown("draft", details, Details)
-        action, timeout_s, wait_for = (details.get(name) for name in ("action", "timeout_s", "wait_for"))
+    @checked
+    def draft(
+        self,
+        summary: str,
+        body: str = "",
+        *,
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        action: Action | Mapping[str, Any] | None = None,
+        wait_for: Literal["decisive", "all"] | None = None,
+        timeout_s: float | None = None,
+        supersedes: str | None = None,
+        history: History | None = None,
+    ) -> Envelope:
+        """A PROPOSAL envelope, not submitted yet. Submitting it again is a retry, never a second proposal.
+
+        ``action`` is an ``Action(tool, args)``, or the mapping ``{"tool": str, "args": {...}}``. ``timeout_s`` is the
+        time budget in seconds. A proposal with an action waits for every seat by default (rules 1.5). ``history`` is
+        what was said and done before, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each seat's
+        model is shown the relevant part of it. Raises EnvelopeError or CallerError, which names the field.
+        """
         content = {
             "summary": summary,
             "body": body,
-            "action": action,
+            "action": action_of(action),
             "wait_for": ("decisive" if action is None else "all") if wait_for is None else wait_for,
             "time_budget_s": self.config.time_budget_s if timeout_s is None else timeout_s,
-            "supersedes": details.get("supersedes"),
-            "history": turns_of(details.get("history")),
+            "supersedes": supersedes,
+            "history": turns_of(history),
         }
         return new_proposal(
             self.sender,
             content,
-            confidence=details.get("confidence", 1.0),
-            risk_level=details.get("risk", "low"),
+            confidence=confidence,
+            risk_level=risk,
             metadata=spans.carried(self._handle.spans),
         )
 
@@ -148,23 +174,37 @@ class AsyncCouncil:
         proposal: str | Envelope,
         body: str = "",
         *,
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        action: Action | Mapping[str, Any] | None = None,
+        wait_for: Literal["decisive", "all"] | None = None,
+        timeout_s: float | None = None,
+        supersedes: str | None = None,
+        history: History | None = None,
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
-        **details: Unpack[Details],
     ) -> Decision:
         """Submits a proposal, or one that ``draft`` made, and waits for the decision.
 
-        ``details`` are those of ``draft``. A decision that waits for a human has ``final`` False. With
-        ``wait_for_human`` the call waits for the human's answer or its expiry, ``human_timeout_s`` seconds at most.
-        Raises TooManyOpen, Refused, TokenBudgetError (it fits no seat's prompt), EnvelopeError, NoAnswer,
-        CouncilDied.
+        The keywords up to ``history`` are those of ``draft``; a drafted proposal takes none of them. A decision that
+        waits for a human has ``final`` False. With ``wait_for_human`` the call waits for the human's answer or its
+        expiry, ``human_timeout_s`` seconds at most. Raises TooManyOpen, Refused, TokenBudgetError (it fits no seat's
+        prompt), EnvelopeError, NoAnswer, CouncilDied.
         """
         check_seconds("human_timeout_s", human_timeout_s)
-        refuse_unknown("propose", details, Details)
+        details: Details = {
+            "risk": risk,
+            "confidence": confidence,
+            "action": action,
+            "wait_for": wait_for,
+            "timeout_s": timeout_s,
+            "supersedes": supersedes,
+            "history": history,
+        }
         with spans.proposing(self._handle.spans, proposal) as decided:
             if not isinstance(proposal, Envelope):
                 proposal = self.draft(proposal, body, **details)
-            elif body or details:
+            elif body or details != PLAIN:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
             handle = self._handle
             return decided(
@@ -176,11 +216,29 @@ class AsyncCouncil:
         self,
         proposals: Iterable[str | Envelope],
         *,
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        action: Action | Mapping[str, Any] | None = None,
+        wait_for: Literal["decisive", "all"] | None = None,
+        timeout_s: float | None = None,
+        supersedes: str | None = None,
+        history: History | None = None,
         wait_for_human: bool = False,
-        **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
-        """Submits many proposals at once. Returns a decision or an error for each, in order."""
-        refuse_unknown("propose_many", details, Details)
+        """Submits many proposals at once. Returns a decision or an error for each, in order.
+
+        The keywords up to ``history`` are those of ``draft``, the same for each proposal; to give each its own, draft
+        them one by one. With ``wait_for_human`` the call waits until a human has answered each that needs one.
+        """
+        details: Details = {
+            "risk": risk,
+            "confidence": confidence,
+            "action": action,
+            "wait_for": wait_for,
+            "timeout_s": timeout_s,
+            "supersedes": supersedes,
+            "history": history,
+        }
         check_many(proposals)
         proposing = (self.propose(each, wait_for_human=wait_for_human, **details) for each in proposals)
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
@@ -239,7 +297,19 @@ class AsyncCouncil:
         return await self._handle.status()
 
     @_on_its_loop
-    async def history(self, **asked: Unpack[Asked]) -> HistoryPage:
+    async def history(
+        self,
+        *,
+        proposal: str | None = None,
+        types: Collection[str] | None = None,
+        seat: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = True,
+        limit: int = LIMIT,
+        cursor: int | None = None,
+        envelopes: bool = False,
+    ) -> HistoryPage:
         """A page of the journal's records, newest first unless ``newest_first=False``.
 
         Filters: one ``proposal`` (its id, or its first 4 or more characters), ``types`` ("ballot", "decision" …), one
@@ -247,17 +317,25 @@ class AsyncCouncil:
         query with the page's ``cursor`` continues, until that is None. With ``envelopes``, each record has the
         envelope that caused it. Raises CallerError, Refused for an unknown proposal, StoreError.
         """
+        asked: Asked = {
+            "proposal": proposal,
+            "types": types,
+            "seat": seat,
+            "since": since,
+            "until": until,
+            "newest_first": newest_first,
+            "limit": limit,
+            "cursor": cursor,
+            "envelopes": envelopes,
+        }
         return await self._handle.session.ask(AskHistory(wanted(asked)))
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         if type(after) is not int:
-            raise CallerError(f"after is {after!r:.80}, expected a position: a whole number")
-
+            raise CallerError(f"after is {after!r:.80}, expected the cursor of an event: a whole number")
         return Events(self._handle, after, follow=follow)
 
-    def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
-        """Like ``Council.guard``, but only for async functions: decorating a plain one raises CallerError."""
-        return Guard(how, self)
+    guard = guard_async
 
     async def close(self) -> None:
         await asyncio.to_thread(self._handle.close)

@@ -1,9 +1,9 @@
-"""The council from Python: launch, connect, propose, watch, answer.
+"""The council from Python: connect, launch, propose, watch, answer.
 
     from council import Council
-    with Council.launch() as council:
+    with Council.connect() as council:  # the one that ``council up`` started
         decision = council.propose("Delete the staging bucket", risk="high", timeout_s=60)
-        print(decision.outcome, decision.tally, decision.dissent)
+        print(decision)
 
 Every method blocks until the coroutine of the same name of ``council.aio``, an AsyncCouncil, is done. Those made by
 ``blocking`` have the signature and the docstring of that coroutine.
@@ -12,26 +12,23 @@ Every method blocks until the coroutine of the same name of ``council.aio``, an 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from council.api import handle as handles
 from council.api.aio import AsyncCouncil
 from council.api.event_stream import Events
-from council.api.guard import Guard
+from council.api.guard import guard
 from council.api.handle import Handle
-from council.api.keywords import ClientSettings, Details, Guarding, History, Settings, check_many
-from council.core.state import Decision, RiskLevel
-from council.protocol.envelope import Envelope
-from council.protocol.errors import CouncilError
+from council.api.keywords import ClientSettings, Settings, check_many, spelled_out
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
 
 T = TypeVar("T")
 P = ParamSpec("P")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
@@ -45,8 +42,42 @@ def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Cal
     return waiting
 
 
+def blocking_many(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Like ``blocking``, for ``propose_many``: a caller's iterator of proposals runs on the caller's thread."""
+    signature, wait = inspect.signature(verb), blocking(verb)
+
+    @functools.wraps(verb)
+    def waiting(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = signature.bind_partial(self, *args)
+        given: dict[str, Any]
+        for given in (bound.arguments, kwargs):
+            if "proposals" in given:
+                check_many(given["proposals"])
+                given["proposals"] = [*given["proposals"]]
+        return wait(*bound.args, **kwargs)
+
+    return waiting
+
+
+def at_once(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method that calls ``verb`` of its object's ``aio``, where that is no coroutine."""
+
+    @functools.wraps(verb)
+    def calling(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return verb(self.aio, *args, **kwargs)
+
+    return calling
+
+
 class Council:
-    """A running council. Create it by ``launch``, ``inline`` or ``connect``; close it, or use it in ``with``."""
+    """A running council. Close it, or use it in ``with``.
+
+    - ``Council.connect()``: the council that ``council up`` started; it goes on after ``close``.
+    - ``Council.inline()``: a council in this process, without Ray, for scripts, notebooks and tests.
+    - ``Council.launch()``: a council on Ray that ends with this object.
+    """
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -56,24 +87,7 @@ class Council:
     # Connecting
 
     @classmethod
-    def launch(
-        cls,
-        config: CouncilConfig | Path | str | None = None,
-        *,
-        sender: str | None = None,
-        key: bytes | None = None,
-        dashboard: bool = False,
-        **settings: Unpack[Settings],
-    ) -> Council:
-        """Starts a council on Ray, which ends with this object. ``settings`` are those of ``council.toml``.
-
-        Without ``ray_address`` it uses the Ray that this process is connected to, or else starts a local one. If
-        there is a store, the key of ``sender`` is kept in the state folder for the next run, unless ``key`` is given.
-        Raises ConfigError, MindError, NameTaken, Unreachable, VersionMismatch, OperatorError.
-        """
-        return cls(handles.launch(config, sender, key, settings, dashboard=dashboard))
-
-    @classmethod
+    @spelled_out
     def connect(
         cls,
         address: str | None = None,
@@ -96,6 +110,7 @@ class Council:
         return cls(handles.connect(address, name, config, sender, key, settings))
 
     @classmethod
+    @spelled_out
     def inline(
         cls,
         config: CouncilConfig | Path | str | None = None,
@@ -110,6 +125,25 @@ class Council:
         ``launch``. Raises ConfigError, MindError, NameTaken, OperatorError.
         """
         return cls(handles.in_process(config, sender, key, settings))
+
+    @classmethod
+    @spelled_out
+    def launch(
+        cls,
+        config: CouncilConfig | Path | str | None = None,
+        *,
+        sender: str | None = None,
+        key: bytes | None = None,
+        dashboard: bool = False,
+        **settings: Unpack[Settings],
+    ) -> Council:
+        """Starts a council on Ray, which ends with this object. ``settings`` are those of ``council.toml``.
+
+        Without ``ray_address`` it uses the Ray that this process is connected to, or else starts a local one. If
+        there is a store, the key of ``sender`` is kept in the state folder for the next run, unless ``key`` is given.
+        Raises ConfigError, MindError, NameTaken, Unreachable, VersionMismatch, OperatorError.
+        """
+        return cls(handles.launch(config, sender, key, settings, dashboard=dashboard))
 
     # Asking and deciding
 
@@ -128,38 +162,7 @@ class Council:
         """The configuration of the launch or the connection."""
         return self._handle.config
 
-    def draft(
-        self,
-        summary: str,
-        body: str = "",
-        *,
-        risk: RiskLevel = "low",
-        confidence: float = 1.0,
-        action: Mapping[str, Any] | None = None,
-        wait_for: Literal["decisive", "all"] | None = None,
-        timeout_s: float | None = None,
-        supersedes: str | None = None,
-        history: History | None = None,
-    ) -> Envelope:
-        """A PROPOSAL envelope, not submitted yet. Submitting it again is a retry, never a second proposal.
-
-        ``action`` is ``{"tool": str, "args": {...}}``. ``timeout_s`` is the time budget in seconds. A proposal with
-        an action waits for every seat by default (rules 1.5). ``history`` is what was said and done before, oldest
-        first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each seat's model is shown the relevant part of
-        it. Raises EnvelopeError or CallerError, which names the field.
-        """
-        return self.aio.draft(
-            summary,
-            body,
-            risk=risk,
-            confidence=confidence,
-            action=action,
-            wait_for=wait_for,
-            timeout_s=timeout_s,
-            supersedes=supersedes,
-            history=history,
-        )
-
+    draft = at_once(AsyncCouncil.draft)
     propose = blocking(AsyncCouncil.propose)
     cancel = blocking(AsyncCouncil.cancel)
     report = blocking(AsyncCouncil.report)
@@ -169,37 +172,17 @@ class Council:
     status = blocking(AsyncCouncil.status)
     history = blocking(AsyncCouncil.history)
 
-    def propose_many(
-        self,
-        proposals: Iterable[str | Envelope],
-        *,
-        wait_for_human: bool = False,
-        **details: Unpack[Details],
-    ) -> list[Decision | CouncilError]:
-        """Submits many proposals at once. Returns a decision or an error for each, in order."""
-        check_many(proposals)
-        given = [*proposals]  # a caller's iterator runs on this thread
-        return self._wait(self.aio.propose_many(given, wait_for_human=wait_for_human, **details))
+    propose_many = blocking_many(AsyncCouncil.propose_many)
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
-        """Events after position ``after``, for ``for`` and ``async for``; with ``follow``, without end.
+        """Events after the one whose ``cursor`` is ``after``, for ``for`` and ``async for``.
 
-        Raises PositionLost, while iterating, if events after ``after`` are not kept any more.
+        They go on without end, unless ``follow=False``. 0 means all that the council still keeps. A position in the
+        journal is no cursor. Raises PositionLost, while iterating, if events after ``after`` are not kept any more.
         """
         return self.aio.events(after, follow=follow)
 
-    def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
-        """Puts the council in front of a function: a call of it runs only after approval.
-
-        ``describe`` makes the summary from the arguments: a format string (``"Delete {bucket}"``) or a function. The
-        seats and the events show the arguments in full. Those in ``hide``, and pydantic's secrets, are shown as
-        ``<hidden>``. Raises NotApproved with the decision if the call is not approved, also while it waits for a
-        human, unless ``wait_for_human``. Raises CallerError, without proposing, for an argument that can't be shown,
-        such as one whose repr is an address, if there is no ``describe``. The result of the call is reported.
-        ``verify(result, *args)`` then says whether it is as intended. If it returns nothing true or raises, or if the
-        call itself raises, ``revert(*args)`` runs, and the caller gets NotVerified or the call's own error.
-        """
-        return Guard(how, self.aio, self)
+    guard = guard
 
     # Its end
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from council.api.handle import Handle
+from council.kinds.table import EventKind
 from council.runtime.questions import AskEvents
 
 # How many seconds a request for new events stays open at the council before it is repeated.
@@ -17,7 +18,13 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event: ``position`` to resume after, ``at`` in UTC, ``kind``, and plain ``data``.
+    """An event of a council.
+
+    - ``position``: that of its record in the journal, as in ``Entry.position``; events of one record have the same
+    - ``at``: when it happened, in UTC
+    - ``kind``: what happened, one of the words below
+    - ``data``: plain data about it
+    - ``cursor``: its number among the council's events; ``events(after=event.cursor)`` continues behind it
 
     Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, outcome, roll, start,
     identity_change, creator_change, overrun, spending, denial, alert, refusal.
@@ -25,8 +32,9 @@ class Event:
 
     position: int
     at: datetime
-    kind: str
+    kind: EventKind
     data: Mapping[str, Any]
+    cursor: int = 0
 
     @property
     def proposal_id(self) -> str | None:
@@ -38,12 +46,12 @@ class Event:
 
 
 class Events:
-    """A council's events, for ``for`` and ``async for``. ``position`` is that of the newest returned event."""
+    """A council's events, for ``for`` and ``async for``. ``cursor`` is that of the newest returned event."""
 
     def __init__(self, handle: Handle, after: int, *, follow: bool) -> None:
         self._handle = handle
         self._follow = follow
-        self.position = after
+        self.cursor = after
 
     def __iter__(self) -> Iterator[Event]:
         while True:
@@ -62,13 +70,19 @@ class Events:
 
     async def _page(self) -> list[Event]:
         wait_s = WAIT_S if self._follow else 0.0
-        found = await self._handle.session.ask(AskEvents(self.position, PAGE, wait_s), wait_s)
+        found = await self._handle.session.ask(AskEvents(self.cursor, PAGE, wait_s), wait_s)
         return [
-            Event(event["position"], datetime.fromtimestamp(event["at"], UTC), event["kind"], event["data"])
+            Event(
+                event["position"],
+                datetime.fromtimestamp(event["at"], UTC),
+                event["kind"],
+                event["data"],
+                event["cursor"],
+            )
             for event in found
         ]
 
     def _hand_out(self, found: list[Event]) -> Iterator[Event]:
         for event in found:
-            self.position = event.position
+            self.cursor = event.cursor
             yield event

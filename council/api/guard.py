@@ -12,15 +12,17 @@ import inspect
 import json
 import re
 import string
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol, get_type_hints
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, get_type_hints, overload
 
 from pydantic import Secret, SecretBytes, SecretStr
 
+from council.agents.mind import Action
 from council.api import run_approved
 from council.api.fingerprint import Fingerprint, NotComparable
-from council.api.keywords import Guarding, refuse_unknown
-from council.core.state import Decision
+from council.api.keywords import Guarding, checked
+from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel
+from council.core.words import because
 from council.protocol.envelope import SUMMARY_CHARS_MAX
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
 from council.protocol.values import freeze_value, kind_of
@@ -41,11 +43,117 @@ class Proposer(Protocol):
     def report(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+A = TypeVar("A", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+class Blocking(Proposer, Protocol):
+    """A council, or a pool of them, whose methods block; ``aio`` has them as coroutines."""
+
+    aio: Any
+
+
+@overload
+def guard(self: Blocking, function: F, /) -> F: ...
+@overload
+def guard(
+    self: Blocking,
+    function: None = None,
+    /,
+    *,
+    risk: RiskLevel = "low",
+    describe: str | Callable[..., str] | None = None,
+    wait_for_human: bool = False,
+    timeout_s: float | None = None,
+    hide: Sequence[str] = (),
+    verify: Callable[..., Any] | None = None,
+    revert: Callable[..., Any] | None = None,
+) -> Callable[[F], F]: ...
+@checked
+def guard(
+    self: Blocking,
+    function: Any = None,
+    /,
+    *,
+    risk: RiskLevel = "low",
+    describe: str | Callable[..., str] | None = None,
+    wait_for_human: bool = False,
+    timeout_s: float | None = None,
+    hide: Sequence[str] = (),
+    verify: Callable[..., Any] | None = None,
+    revert: Callable[..., Any] | None = None,
+) -> Any:
+    """Puts the council in front of a function: a call of it runs only after approval.
+
+    ``describe`` makes the summary from the arguments: a format string (``"Delete {bucket}"``) or a function. The
+    seats and the events show the arguments in full. Those in ``hide``, and pydantic's secrets, are shown as
+    ``<hidden>``. Raises NotApproved with the decision if the call is not approved, also while it waits for a
+    human, unless ``wait_for_human``. Raises CallerError, without proposing, for an argument that can't be shown,
+    such as one whose repr is an address, if there is no ``describe``. The result of the call is reported.
+    ``verify(result, *args)`` then says whether it is as intended. If it returns nothing true or raises, or if the
+    call itself raises, ``revert(*args)`` runs, and the caller gets NotVerified or the call's own error.
+    """
+    how: Guarding = {
+        "risk": risk,
+        "describe": describe,
+        "wait_for_human": wait_for_human,
+        "timeout_s": timeout_s,
+        "hide": hide,
+        "verify": verify,
+        "revert": revert,
+    }
+    decorator = Guard(how, self.aio, self)
+    return decorator if function is None else decorator(function)
+
+
+@overload
+def guard_async(self: Proposer, function: A, /) -> A: ...
+@overload
+def guard_async(
+    self: Proposer,
+    function: None = None,
+    /,
+    *,
+    risk: RiskLevel = "low",
+    describe: str | Callable[..., str] | None = None,
+    wait_for_human: bool = False,
+    timeout_s: float | None = None,
+    hide: Sequence[str] = (),
+    verify: Callable[..., Any] | None = None,
+    revert: Callable[..., Any] | None = None,
+) -> Callable[[A], A]: ...
+@checked
+def guard_async(
+    self: Proposer,
+    function: Any = None,
+    /,
+    *,
+    risk: RiskLevel = "low",
+    describe: str | Callable[..., str] | None = None,
+    wait_for_human: bool = False,
+    timeout_s: float | None = None,
+    hide: Sequence[str] = (),
+    verify: Callable[..., Any] | None = None,
+    revert: Callable[..., Any] | None = None,
+) -> Any:
+    """Like ``Council.guard``, but only for async functions: decorating a plain one raises CallerError."""
+    how: Guarding = {
+        "risk": risk,
+        "describe": describe,
+        "wait_for_human": wait_for_human,
+        "timeout_s": timeout_s,
+        "hide": hide,
+        "verify": verify,
+        "revert": revert,
+    }
+    decorator = Guard(how, self)
+    return decorator if function is None else decorator(function)
+
+
 class Guard:
     """The decorator of ``Council.guard``, for async functions; with ``blocking``, also for plain ones."""
 
     def __init__(self, how: Guarding, aio: Proposer, blocking: Proposer | None = None) -> None:
-        refuse_unknown("guard", how, Guarding)
         self._how, self._aio, self._blocking = how, aio, blocking
         hide = how.get("hide", ())
         self._hide = (hide,) if isinstance(hide, str) else tuple(hide)
@@ -54,6 +162,11 @@ class Guard:
                 raise CallerError(f"{name} is {type(given).__name__}, expected a function")
 
     def __call__(self, function: Any) -> Any:
+        if not callable(function):
+            raise CallerError(
+                f"guard is given {function!r:.80}, expected a function; its settings are keywords, as in "
+                'guard(risk="high")'
+            )
         how, signature = self._how, inspect.signature(function)
         hidden = _hidden(function, signature, self._hide)
         if _is_async(function):
@@ -155,7 +268,7 @@ class _Call:
         tool = f"{getattr(self._function, '__module__', '?')}.{self._name}"
         return {
             "proposal": summary,
-            "action": {"tool": tool[:200], "args": shown},
+            "action": Action(tool[:200], shown),
             "risk": self._how.get("risk", "low"),
             "timeout_s": self._how.get("timeout_s"),
             "wait_for_human": self._how.get("wait_for_human", False),
@@ -206,11 +319,8 @@ class _Call:
         Raises CallerError if an argument has changed since: a changed call is not the approved one.
         """
         if not decision:
-            if not decision.final:
-                why = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
-            else:
-                dissent = f"; {decision.dissent}" if decision.dissent else ""
-                why = f"{decision.outcome}: {decision.reason}{dissent}"
+            waits = f"it waits for a human ({decision.escalation_id})"
+            why = f"{decision.outcome if decision.final else waits}: {because(decision, REASON_TOLD_MAX)}"
             raise NotApproved(f"{self._name} was not run: {why}", decision=decision)
         if self._approved != self._fingerprints():
             raise CallerError(

@@ -189,8 +189,8 @@ def connect(
     settings: Mapping[str, Any],
 ) -> Handle:
     """See ``Council.connect``."""
-    refuse_unknown("connect", settings, ClientSettings)
     require_ray("connecting to a council")
+    refuse_unknown("connect", settings, ClientSettings.__annotations__)
     from council.cluster import port as ray_side
 
     port = ray_side.connect(configured(config, {**settings, "ray_address": address, "name": name}))

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+    get_args,
+    is_typeddict,
+)
 
 from council.agents.messaging.ids import new_id
+from council.agents.mind import Action
 from council.core.state import ActionStage, Decision, RiskLevel
 from council.protocol.errors import CallerError, ConfigError
 
@@ -16,6 +29,8 @@ if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, NotifyConfig, SeatConfig
     from council.protocol.envelope import Envelope
 
+T = TypeVar("T")
+P = ParamSpec("P")
 
 # What was said and done before a proposal, oldest first: ``("user", "…")``, or ``{"role": "user", "text": "…"}``.
 History = Sequence[tuple[str, str] | Mapping[str, str]]
@@ -26,11 +41,23 @@ class Details(TypedDict, total=False):
 
     risk: RiskLevel
     confidence: float
-    action: Mapping[str, Any] | None
+    action: Action | Mapping[str, Any] | None
     wait_for: Literal["decisive", "all"] | None
     timeout_s: float | None
     supersedes: str | None
     history: History | None
+
+
+# What they are if they are not given.
+PLAIN: Details = {
+    "risk": "low",
+    "confidence": 1.0,
+    "action": None,
+    "wait_for": None,
+    "timeout_s": None,
+    "supersedes": None,
+    "history": None,
+}
 
 
 class Guarding(TypedDict, total=False):
@@ -95,15 +122,62 @@ class Settings(ClientSettings, total=False):
     ray_ship: bool | None
 
 
-def refuse_unknown(call: str, given: Iterable[str], kind: type) -> None:
-    """Raises TypeError, which names the known keywords, for one that the TypedDict ``kind`` does not have."""
-    known = kind.__annotations__
+def checked(call: Callable[P, T]) -> Callable[P, T]:
+    """Has ``call`` raise TypeError for a keyword that it does not have, with the nearest one and all that it has.
+
+    Python's own error has no such hint before Python 3.13, and never all keywords.
+    """
+    parameters = inspect.signature(call).parameters
+    known = [name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY]
+    taken = {name for name, each in parameters.items() if each.kind is not each.POSITIONAL_ONLY}
+
+    @functools.wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        refuse_unknown(call.__name__, kwargs.keys() - taken, known)
+        return call(*args, **kwargs)
+
+    @functools.wraps(call)
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return await called(*args, **kwargs)  # type: ignore[misc]
+
+    return awaited if inspect.iscoroutinefunction(call) else called  # type: ignore[return-value]
+
+
+def refuse_unknown(call: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raises TypeError, which names the ``known`` keywords, for another one in ``given``."""
     for keyword in given:
         if keyword not in known:
             from council.config.settings import did_you_mean  # it loads pydantic's models
 
             hint = did_you_mean(keyword, known)
             raise TypeError(f"{call}() takes no keyword {keyword!r}{hint}; known are {', '.join(known)}")
+
+
+def spelled_out(call: Callable[P, T]) -> Callable[P, T]:
+    """Has the signature of ``call`` list the keywords of its ``**settings: Unpack[Settings]``, for help and IPython.
+
+    Type checkers and editors read the TypedDict itself. Each keyword is optional, and shown with the default None.
+    """
+    signature = inspect.signature(call)
+    *before, rest = signature.parameters.values()
+    kind = call.__globals__[rest.annotation.removeprefix("Unpack[").removesuffix("]")]
+    assert rest.kind is rest.VAR_KEYWORD
+    assert is_typeddict(kind)
+    keywords = [
+        inspect.Parameter(name, rest.KEYWORD_ONLY, default=None, annotation=annotation.__forward_arg__)
+        for name, annotation in kind.__annotations__.items()
+    ]
+    call.__signature__ = signature.replace(parameters=[*before, *keywords])  # type: ignore[attr-defined]
+    return call
+
+
+def action_of(value: Action | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """A proposal's action in its form on the wire. Raises EnvelopeError, which states the shape of one."""
+    from council.protocol import envelope  # pydantic, which the command line's help does not need
+
+    if isinstance(value, envelope.Action):  # of another envelope
+        return value.model_dump()
+    return None if value is None else {**Action.of(value)}
 
 
 def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelope:

@@ -19,25 +19,35 @@ import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from council.agents.messaging.ids import new_id
+from council.agents.mind import Action
 from council.api.aio import AsyncCouncil, decision_or_error
-from council.api.client import Council, blocking
-from council.api.guard import Guard
+from council.api.client import Council, blocking, blocking_many
+from council.api.guard import guard
 from council.api.handle import Handle, connect, in_process, launch
-from council.api.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
+from council.api.keywords import (
+    PLAIN,
+    ClientSettings,
+    Details,
+    History,
+    Settings,
+    check_many,
+    checked,
+    configured,
+    spelled_out,
+)
 from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-from council.core.state import Decision, Escalation, council_of
+from council.core.state import Decision, Escalation, RiskLevel, council_of
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.runtime.loop_thread import Background
 
 T = TypeVar("T")
 P = ParamSpec("P")
-F = TypeVar("F", bound=Callable[..., Any])
 
 # Each has its own process besides its seats. More than this many need another cluster.
 COUNCILS_MAX = 64
@@ -127,37 +137,72 @@ class AsyncPool:
         """A proposal as a draft, with an id of the council that it belongs to."""
         if not isinstance(proposal, Envelope):
             return drafted(self._councils, proposal, body, key, details)
-        if body or details or key is not None:
+        if body or details != PLAIN or key is not None:
             raise CallerError("a drafted proposal is complete: give its details, and its key, to draft")
         return proposal
 
+    @checked
     async def propose(
         self,
         proposal: str | Envelope,
         body: str = "",
         *,
         key: str | None = None,
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        action: Action | Mapping[str, Any] | None = None,
+        wait_for: Literal["decisive", "all"] | None = None,
+        timeout_s: float | None = None,
+        supersedes: str | None = None,
+        history: History | None = None,
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
-        **details: Unpack[Details],
     ) -> Decision:
         """Like ``Council.propose``. All proposals of one ``key`` go to the same council."""
+        details: Details = {
+            "risk": risk,
+            "confidence": confidence,
+            "action": action,
+            "wait_for": wait_for,
+            "timeout_s": timeout_s,
+            "supersedes": supersedes,
+            "history": history,
+        }
         envelope = self._addressed(proposal, body, key, details)
         return await self._of(envelope.msg_id).propose(
             envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
         )
 
+    @checked
     async def propose_many(
         self,
         proposals: Iterable[str | Envelope],
         *,
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        action: Action | Mapping[str, Any] | None = None,
+        wait_for: Literal["decisive", "all"] | None = None,
+        timeout_s: float | None = None,
+        supersedes: str | None = None,
+        history: History | None = None,
         wait_for_human: bool = False,
-        **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
-        """Like ``Council.propose_many``. If one of the proposals is invalid, none is proposed."""
+        """Like ``Council.propose_many``. If one of the proposals is invalid, none is proposed.
+
+        The keywords up to ``history`` are for those that are texts. Use ``draft`` for those that have a key.
+        """
+        details: Details = {
+            "risk": risk,
+            "confidence": confidence,
+            "action": action,
+            "wait_for": wait_for,
+            "timeout_s": timeout_s,
+            "supersedes": supersedes,
+            "history": history,
+        }
         check_many(proposals)
         envelopes = [
-            self._addressed(each, "", None, {} if isinstance(each, Envelope) else details)
+            self._addressed(each, "", None, PLAIN if isinstance(each, Envelope) else details)
             for each in proposals
         ]
         proposing = (self._of(each.msg_id).propose(each, wait_for_human=wait_for_human) for each in envelopes)
@@ -200,6 +245,7 @@ class CouncilPool:
         self.aio = AsyncPool(name, self._councils, self.close)
 
     @classmethod
+    @spelled_out
     def launch(
         cls,
         count: int,
@@ -218,6 +264,7 @@ class CouncilPool:
         return cls._opened(launch, count, config, _one_sender(sender, key), settings)
 
     @classmethod
+    @spelled_out
     def inline(
         cls,
         count: int,
@@ -231,6 +278,7 @@ class CouncilPool:
         return cls._opened(in_process, count, config, _one_sender(sender, key), settings)
 
     @classmethod
+    @spelled_out
     def connect(
         cls,
         address: str | None = None,
@@ -295,13 +343,34 @@ class CouncilPool:
             raise
         return self._background.wait(coroutine)
 
+    @checked
     def draft(
-        self, summary: str, body: str = "", *, key: str | None = None, **details: Unpack[Details]
+        self,
+        summary: str,
+        body: str = "",
+        *,
+        key: str | None = None,
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        action: Action | Mapping[str, Any] | None = None,
+        wait_for: Literal["decisive", "all"] | None = None,
+        timeout_s: float | None = None,
+        supersedes: str | None = None,
+        history: History | None = None,
     ) -> Envelope:
         """Like ``Council.draft``. The council is that of ``key`` or of the superseded proposal, otherwise any.
 
         Raises CallerError if the key and the superseded proposal belong to different councils.
         """
+        details: Details = {
+            "risk": risk,
+            "confidence": confidence,
+            "action": action,
+            "wait_for": wait_for,
+            "timeout_s": timeout_s,
+            "supersedes": supersedes,
+            "history": history,
+        }
         return drafted(self._councils, summary, body, key, details)
 
     propose = blocking(AsyncPool.propose)
@@ -312,21 +381,9 @@ class CouncilPool:
     escalations = blocking(AsyncPool.escalations)
     status = blocking(AsyncPool.status)
 
-    def propose_many(
-        self,
-        proposals: Iterable[str | Envelope],
-        *,
-        wait_for_human: bool = False,
-        **details: Unpack[Details],
-    ) -> list[Decision | CouncilError]:
-        """Like ``Council.propose_many``. Use ``draft`` for those that have a key."""
-        check_many(proposals)
-        given = [*proposals]  # a caller's iterator runs on this thread
-        return self._wait(self.aio.propose_many(given, wait_for_human=wait_for_human, **details))
+    propose_many = blocking_many(AsyncPool.propose_many)
 
-    def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
-        """Like ``Council.guard``. Each call goes to any of the councils."""
-        return Guard(how, self.aio, self)
+    guard = guard
 
     def close(self) -> None:
         """Closes all of them, even if one raises; see ``Council.close``."""

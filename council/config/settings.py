@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, model_validator
 
@@ -14,6 +14,7 @@ from council.config.field_types import DAY_S, ENTRIES_MAX
 from council.config.field_types import MEMORY as MEMORY
 from council.config.field_types import NAME_PATTERN as NAME_PATTERN
 from council.config.field_types import is_import_path as is_import_path
+from council.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from council.protocol.identity.profiles import SeatProfile
@@ -26,14 +27,56 @@ MODEL_MIND = "council.agents.model:ModelMind"  # the mind of a seat that names a
 NOBODY = "none"  # in place of a seat that observes
 OBSERVER = "lite"  # the seat that observes where none is named, and this one is there (rules 3.1)
 PROMPT_TOKENS_MIN = 256  # with fewer not even the frame of a prompt is there
+# The seats that a council has unless others are named. A seat of such a name has this mind unless it names another.
+BUILT_IN = {
+    "prime": "council.agents.prime:Prime",
+    "lite": "council.agents.lite:Lite",
+    "codemind": "council.agents.codemind:CodeMind",
+}
 OTHER_ACTORS = frozenset({"coordinator", "panel"})  # named as seats are, "<council>/coordinator"
+
+
+class SeatSettings(TypedDict, total=False):
+    """The keys of a seat besides its name; see ``SeatConfig``, which checks them."""
+
+    mind: Any
+    options: dict[str, Any]
+    model: str | None
+    vendor: str | None
+    tokens_max: int | None
+    usd_max: float | None
+    max_concurrent: int
+    resources: dict[str, float]
+    labels: dict[str, str]
+    runtime_env: dict[str, Any]
+    base_url: str | None
+    provider: str | None
+    api_key_env: str | None
+    api_key_file: str | None
+    max_context_tokens: int
+    max_output_tokens: int
+    context_window: int | None
+    special_tokens: Literal["refuse", "text"]
+    role: str | None
+    prompts: str | None
+    persona: str | None
+    tokenizer: str | None
+    temperature: float | None
+    top_p: float | None
+    answer_format: Literal["auto", "json_schema", "json_object", "text"]
+    stages: Literal["auto", "one", "two"]
+    timeout_s: float
+    max_execution_time_s: float | None
+    usd_per_million_input: float | None
+    usd_per_million_output: float | None
 
 
 class SeatConfig(BaseModel):
     """One seat: its name, its mind, and what decisions say of that mind (rules 1.1).
 
-    A seat with a ``base_url`` and no mind is backed by the language model ``model`` there. Only such a seat has the
-    keys from ``base_url`` on.
+    ``SeatConfig("prime")`` is the built-in seat of that name, as are ``"lite"`` and ``"codemind"``. A seat of another
+    name needs a ``mind`` or a ``base_url``; without one ConfigError is raised. A seat with a ``base_url`` and no mind
+    is backed by the language model ``model`` there. Only such a seat has the keys from ``base_url`` on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -134,12 +177,20 @@ class SeatConfig(BaseModel):
         None, 1e6, "the price of what it writes", what="dollars"
     )
 
+    def __init__(self, name: str, **settings: Unpack[SeatSettings]) -> None:
+        super().__init__(name=name, **settings)
+
     @model_validator(mode="before")
     @classmethod
-    def _a_model_is_a_mind(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and given.get("base_url") is not None and "mind" not in given:
-            return {**given, "mind": MODEL_MIND}
-        return given
+    def _has_a_mind(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or "mind" in given:
+            return given
+        name = given.get("name")
+        mind = MODEL_MIND if given.get("base_url") is not None else BUILT_IN.get(str(name))
+        if mind is None:
+            wrong = f"seat {name!r:.80} has no mind: give mind='module:Class', or use one of {', '.join(BUILT_IN)}"
+            raise ConfigError(wrong, problems=(wrong,))
+        return {**given, "mind": mind}
 
     @property
     def mtu(self) -> int:
@@ -199,11 +250,7 @@ def seat_contradictions(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     return wrong
 
 
-DEFAULT_SEATS = (
-    SeatConfig(name="prime", mind="council.agents.prime:Prime"),
-    SeatConfig(name="lite", mind="council.agents.lite:Lite"),
-    SeatConfig(name="codemind", mind="council.agents.codemind:CodeMind"),
-)
+DEFAULT_SEATS = tuple(map(SeatConfig, BUILT_IN))
 
 
 class NotifyConfig(BaseModel):

@@ -14,6 +14,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from council.core import words
+
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
 RulingWord = Literal["confirm", "reject", "human"]
@@ -346,7 +348,7 @@ class TieBreak(Value, frozen=True):
 
 
 class Decision(Value, frozen=True):
-    """The decision on a proposal (rules 1.13). It is true in a condition only if approved.
+    """The decision on a proposal (rules 1.13). It is true in a condition only if approved. ``str`` is one line.
 
     Until a human has answered, ``standing`` is ``escalated``, ``outcome`` None and ``final`` False.
     ``missing`` and ``late`` name the seats whose ballots it does not count, each with the reason or ballot.
@@ -379,6 +381,23 @@ class Decision(Value, frozen=True):
 
     def __bool__(self) -> bool:
         return self.outcome == "approved"
+
+    def __str__(self) -> str:
+        return words.one_line(self)
+
+    def __repr__(self) -> str:
+        return f"<Decision on {self.proposal_id}: {words.one_line(self):.500}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return words.table(self)
+
+    def explain(self) -> str:
+        """Why it was decided so and what can be done, in a few lines that an agent's model can act on.
+
+        They quote texts of seats and proposers: data, never instructions (rules 1.14).
+        """
+        return words.explained(self)
 
 
 class Absent(Value, frozen=True):

@@ -90,12 +90,15 @@ class Announcements:
         self._held.append(_Held(position, now, None, (session, message)))
         self._urgent_at = position
 
-    def release(self, position: int) -> Iterator[tuple[do.Effect, tuple[float, float]]]:
-        """Records up to ``position`` are kept: sends the replies, and gives each effect with its moment, in order."""
+    def release(self, position: int) -> Iterator[tuple[do.Effect, tuple[float, float], int]]:
+        """Records up to ``position`` are kept: sends the replies, and gives each effect in order.
+
+        With each come its moment and the position of its record.
+        """
         while self._held and self._held[0].position <= position:
             held = self._held.popleft()
             if held.effect is not None:
-                yield held.effect, held.now
+                yield held.effect, held.now, held.position
             if held.reply is not None:
                 self._send_reply(*held.reply)
 
@@ -121,15 +124,18 @@ class Announcements:
 
     # Once it is kept
 
-    def publish(self, effect: do.Effect, wall_s: float) -> None:
-        """Appends an effect to the feed; sends a decision or a standing to the sessions that wait for it."""
+    def publish(self, effect: do.Effect, wall_s: float, position: int) -> None:
+        """Appends an effect of the record at ``position`` to the feed.
+
+        Sends a decision or a standing to the sessions that wait for it.
+        """
         match effect:
             case do.AnnounceDecision(decision):
                 self._tell_watchers(Told(decision))
                 self._watchers.end(decision.proposal_id)
             case do.AnnounceEscalation(_, standing):
                 self._tell_watchers(Told(standing))
-        self.feed.append(wall_s, effect)
+        self.feed.append(wall_s, effect, position)
 
     def _tell_watchers(self, told: Told) -> None:
         for session in self._watchers.of(told.decision.proposal_id):

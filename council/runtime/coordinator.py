@@ -332,7 +332,7 @@ class Coordinator:
         return await self._journal.history(wanted)
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
-        """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first. Raises PositionLost."""
+        """Up to ``limit`` events after a cursor; waits up to ``wait_s`` for the first. Raises PositionLost."""
         limit = max(1, min(limit, EVENTS_MAX))
         found = self._driver.announcements.feed.after(after, limit)
         if not found and wait_s > 0:

@@ -186,7 +186,7 @@ class Driver:
             if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (
                 told := self.announcements.count(effect, now[0])
             ):
-                self._announce_effect(told, now)
+                self._announce_effect(told, now, self._position)
 
     def snapshot(self) -> Snapshot:
         """The council's state, for ``restore``. All records must have been drained."""
@@ -481,20 +481,20 @@ class Driver:
         """Records up to ``position`` are kept: performs the effects that waited for it."""
         if self._taken.position <= position:
             self.kept = self._taken
-        for effect, now in self.announcements.release(position):
-            self._announce_effect(effect, now)
+        for effect, now, at in self.announcements.release(position):
+            self._announce_effect(effect, now, at)
         self.archive.forget(position, self.state.calls.values())
 
     def let_go(self, kept_to: int) -> None:
         """The snapshot at ``kept_to`` is in the store, and all up to there was told; see ``Archive.let_go``."""
         self.archive.let_go(kept_to, self.state.calls.values())
 
-    def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
-        """Performs an effect that tells somebody outside."""
+    def _announce_effect(self, effect: do.Effect, now: tuple[float, float], position: int) -> None:
+        """Performs an effect, of the record at ``position``, that tells somebody outside."""
         if isinstance(effect, TO_ONE):
             self.outbox.write(effect, self.state, self._woken_at)
             return
-        self.announcements.publish(effect, now[1])
+        self.announcements.publish(effect, now[1], position)
         if isinstance(effect, do.AnnounceDecision):
             proposal_id = effect.decision.proposal_id
             self.outbox.payloads.pop(proposal_id, None)

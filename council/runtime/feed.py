@@ -73,6 +73,7 @@ class _Kept(msgspec.Struct, frozen=True, gc=False):
     """An announcement, packed: thousands of these are kept, and the garbage collector need not look at them."""
 
     at: float
+    position: int
     kind: type[do.Effect]
     packed: bytes
 
@@ -87,7 +88,8 @@ class _Kept(msgspec.Struct, frozen=True, gc=False):
 class Feed:
     """The last ``kept_max`` announcements, packed, while these have few bytes; the newest in any case.
 
-    ``position`` is the number of the newest, counted from 1.
+    They are numbered from 1, and ``position`` is the number of the newest. Clients know this number as the ``cursor``
+    of an event, because the event's ``position`` is that of its record in the journal.
     """
 
     def __init__(self, kept_max: int, bytes_max: int = BYTES_MAX) -> None:
@@ -102,9 +104,10 @@ class Feed:
         """The newest ``count`` announcements, or as many as are kept, oldest first, each with its time."""
         return [(kept.at, kept.effect()) for kept in islice(reversed(self._kept), count)][::-1]
 
-    def append(self, wall_s: float, effect: do.Effect) -> None:
+    def append(self, wall_s: float, effect: do.Effect, position: int) -> None:
+        """Appends the announcement of what the record at ``position`` of the journal led to."""
         self.position += 1
-        kept = _Kept(wall_s, type(effect), _ENCODER.encode(effect))
+        kept = _Kept(wall_s, position, type(effect), _ENCODER.encode(effect))
         self._kept.append(kept)
         self._bytes += kept.size
         while len(self._kept) > self._kept_max or (self._bytes > self._bytes_max and len(self._kept) > 1):
@@ -115,23 +118,25 @@ class Feed:
             for look in self.watchers:
                 look()
 
-    def after(self, position: int, limit: int) -> list[dict[str, Any]]:
-        """Up to ``limit`` events after ``position``, as plain data: position, at (Unix seconds), kind, data.
+    def after(self, cursor: int, limit: int) -> list[dict[str, Any]]:
+        """Up to ``limit`` events after ``cursor``, as plain data: cursor, position, at (Unix seconds), kind, data.
 
-        Raises PositionLost if some of them are not kept any more.
+        ``position`` is that of the event's record in the journal; events of one record have the same. Raises
+        PositionLost if some of those events are not kept any more.
         """
         oldest = self.position - len(self._kept) + 1
         lost = ""
-        if position > self.position:
+        if cursor > self.position:
             lost = f"the newest is {self.position}: this council never had them"
-        elif position + 1 < oldest:
+        elif cursor + 1 < oldest:
             lost = f"the oldest kept is {oldest}"
         if lost:
-            why = f"events after position {position} were asked for, but {lost}"
-            raise PositionLost(why, asked=position, oldest=oldest)
-        first = position + 1 - oldest
+            why = f"events after cursor {cursor} were asked for, but {lost}"
+            raise PositionLost(why, asked=cursor, oldest=oldest)
+        first = cursor + 1 - oldest
         found = []
-        for at, kept in enumerate(islice(self._kept, first, first + limit), position + 1):
+        for number, kept in enumerate(islice(self._kept, first, first + limit), cursor + 1):
             data, kind = plain(kept.effect()), ANNOUNCED[kept.kind].kind
-            found.append({"position": at, "at": kept.at, "kind": kind, "data": data})
+            place = {"cursor": number, "position": kept.position}
+            found.append({**place, "at": kept.at, "kind": kind, "data": data})
         return found

@@ -43,7 +43,7 @@ class AskHistory(Question[HistoryPage], frozen=True, tag="history"):
 
 
 class AskEvents(Question[list[dict[str, Any]]], frozen=True, tag="events"):
-    """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first."""
+    """Up to ``limit`` events after a cursor; waits up to ``wait_s`` for the first."""
 
     after: int
     limit: int

@@ -75,17 +75,21 @@ def test_as_json_each_event_is_a_line(cli: Cli, up: Up) -> None:
     council = up(council_of())
     council.propose("Go", wait_for="all")
     events = [json.loads(each) for each in cli("watch", "--once", "--json").out.splitlines()]
-    assert [event["position"] for event in events] == [1, 2, 3, 4, 5]
+    assert [event["cursor"] for event in events] == [1, 2, 3, 4, 5]
     assert events[-1]["data"]["decision"]["outcome"] == "approved"
+    records = [json.loads(each) for each in cli("log", "--json").out.splitlines()]
+    logged = {(each["kind"], each["proposal_id"]): each["position"] for each in records}
+    assert events[0]["position"] == logged["proposal", events[0]["data"]["what"]["proposal_id"]]
+    assert events[0]["position"] != events[0]["cursor"]
     later = cli("watch", "--once", "--json", "--since", "4").out.splitlines()
-    assert [json.loads(each)["position"] for each in later] == [5]
+    assert [json.loads(each)["cursor"] for each in later] == [5]
 
 
 def test_events_that_are_no_longer_kept_are_told(cli: Cli, up: Up) -> None:
     council = up(council_of(events_kept=2))
     council.propose("Go", wait_for="all")
     said = cli("watch", "--once", "--json")
-    assert [json.loads(each)["position"] for each in said.out.splitlines()] == [4, 5]
+    assert [json.loads(each)["cursor"] for each in said.out.splitlines()] == [4, 5]
     assert "no longer kept" in said.err
 
 

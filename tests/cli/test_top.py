@@ -89,9 +89,9 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(
     proposing = threading.Thread(target=lambda: council.propose("spend 70", wait_for="all"))
     watch, told, calls = Top._events, render.row, list[Event]()
 
-    async def begun(top: Top, position: int) -> None:
+    async def begun(top: Top, cursor: int) -> None:
         proposing.start()  # from here on it sees whatever happens
-        await watch(top, position)
+        await watch(top, cursor)
 
     def interrupted(event: Event) -> Text:
         calls.append(event)

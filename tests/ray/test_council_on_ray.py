@@ -78,11 +78,11 @@ def pid_of(council: Council, seat: str) -> int:
 
 
 def events_until(council: Council, after: int, wanted: Callable[[Event], bool]) -> list[Event]:
-    """Events after a position, up to and with the first that ``wanted`` takes."""
+    """Events after a cursor, up to and with the first that ``wanted`` takes."""
     seen: list[Event] = []
 
     def look() -> bool:
-        for event in council.events(seen[-1].position if seen else after, follow=False):
+        for event in council.events(seen[-1].cursor if seen else after, follow=False):
             seen.append(event)
             if wanted(event):
                 return True

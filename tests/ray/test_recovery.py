@@ -144,4 +144,3 @@ def test_what_waits_and_who_sent_it_survive_the_end_of_everything(name: str, tmp
     notices = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()]
     assert [each["kind"] for each in notices] == ["waiting", "reminder", "answered"]
     assert notices[1]["to_answer"] == f"council answer {waiting.escalation_id}"
-

@@ -942,8 +942,8 @@ async def test_events_wait_for_the_first_and_no_longer_than_asked() -> None:
         await client.exchange(client.proposal())
         found = await waiting
         assert found[0]["kind"] == "proposal"
-        assert found[0]["position"] == 1
-        rest = await bench.coordinator.events(found[-1]["position"])
+        assert found[0]["cursor"] == 1
+        rest = await bench.coordinator.events(found[-1]["cursor"])
         kinds = [event["kind"] for event in found + rest]
         assert kinds[-1] == "decision" or "decision" in kinds
         assert len(await bench.coordinator.events(0, limit=2)) == 2

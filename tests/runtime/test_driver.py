@@ -732,7 +732,7 @@ def test_pages_are_gapless(kept: int, made: int, after: int, limit: int) -> None
             hand.driver.announcements.feed.after(after, limit)
         assert (caught.value.asked, caught.value.oldest) == (after, oldest)
     else:
-        found = [event["position"] for event in hand.driver.announcements.feed.after(after, limit)]
+        found = [event["cursor"] for event in hand.driver.announcements.feed.after(after, limit)]
         assert found == list(range(after + 1, min(made, after + limit) + 1))
 
 

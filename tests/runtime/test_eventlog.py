@@ -118,7 +118,7 @@ def test_what_else_somebody_may_have_to_act_on(tmp_path: Path) -> None:
         do.AnnounceOutcome(ActionReport("0" * 16, "client", "act", True, CANARY, "d")),
     ]
     for effect in told:
-        logged.hand.driver.announcements.feed.append(logged.hand.wall, effect)
+        logged.hand.driver.announcements.feed.append(logged.hand.wall, effect, logged.hand.driver.position)
     lines = logged.lines()
     assert [(each["event"], each["level"]) for each in lines] == [
         ("coordinator took over", "warning"),

@@ -143,7 +143,7 @@ BUGS = (
         "told before it is kept",
         "runtime.driver:Driver._step",
         "self.announcements.hold(told, self._position, now)",
-        "self._announce_effect(told, now)",
+        "self._announce_effect(told, now, self._position)",
     ),
     Bug(
         "told one record too soon",
@@ -198,14 +198,14 @@ BUGS = (
         "granted before it is kept",
         "runtime.driver:Driver._step",
         "self.announcements.hold(told, self._position, now)",
-        "self._announce_effect(told, now) if isinstance(told, do.GrantCall) else "
+        "self._announce_effect(told, now, self._position) if isinstance(told, do.GrantCall) else "
         "self.announcements.hold(told, self._position, now)",
     ),
     Bug(
         "halted before it is kept",
         "runtime.driver:Driver._step",
         "self.announcements.hold(told, self._position, now)",
-        "self._announce_effect(told, now) if isinstance(told, do.InterruptSeat) else "
+        "self._announce_effect(told, now, self._position) if isinstance(told, do.InterruptSeat) else "
         "self.announcements.hold(told, self._position, now)",
     ),
     Bug(
@@ -323,7 +323,7 @@ SHELL_BUGS = (
         "a seat is halted by what is not kept",
         "runtime.driver:Driver._step",
         "self.announcements.hold(told, self._position, now)",
-        "self._announce_effect(told, now) if isinstance(told, do.InterruptSeat) else "
+        "self._announce_effect(told, now, self._position) if isinstance(told, do.InterruptSeat) else "
         "self.announcements.hold(told, self._position, now)",
     ),
     Bug(

@@ -136,7 +136,7 @@ DURABLE_BUGS = (
     Bug(
         "a replay announces nothing",
         "runtime.driver:Driver.replay",
-        "self._announce_effect(told, now)",
+        "self._announce_effect(told, now, self._position)",
         "pass",
     ),
     Bug("a replay sends again", "runtime.driver:Driver.replay", "(*_AT_ONCE, *TO_ONE)", "()"),

@@ -43,7 +43,8 @@ SPENDING_KINDS = frozenset({"spending", "denial", "overrun"})
 class Screen:
     """Shows a council's status above its newest events, until it is ended.
 
-    It begins after position ``since`` (None: now). Without ``follow`` it shows what has happened so far, and ends.
+    It begins after the event with cursor ``since`` (None: now). Without ``follow`` it shows what has happened so far,
+    and ends.
     """
 
     def __init__(
@@ -119,20 +120,20 @@ class Screen:
                 await asyncio.sleep(PAUSE_S)
             await asyncio.sleep(LOOK_S)
 
-    async def _events(self, position: int) -> None:
+    async def _events(self, cursor: int) -> None:
         while True:
-            events = self._council.aio.events(position, follow=self._follow)
+            events = self._council.aio.events(cursor, follow=self._follow)
             try:
                 async for event in events:
-                    position = event.position
+                    cursor = event.cursor
                     self._add(event)
                 if not self._follow:
                     return
             except PositionLost as lost:
-                if position >= lost.oldest:
-                    raise  # the position is after the newest event
-                self._print(f"events up to position {lost.oldest - 1} are no longer kept")
-                position = lost.oldest - 1
+                if cursor >= lost.oldest:
+                    raise  # the cursor is after the newest event
+                self._print(f"events up to cursor {lost.oldest - 1} are no longer kept")
+                cursor = lost.oldest - 1
             except CouncilDied:
                 raise
             except CouncilError as error:
@@ -146,7 +147,8 @@ class Screen:
             self._recent.append(event)
             return
         if self._report.as_json:
-            document = {"position": event.position, "at": event.at.isoformat(), "kind": event.kind}
+            place = {"cursor": event.cursor, "position": event.position}
+            document = {**place, "at": event.at.isoformat(), "kind": event.kind}
             is_open = self._report.print_json({**document, "data": event.data})
         else:
             is_open = self._report.print(render.row(event), soft_wrap=True)

@@ -122,7 +122,10 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
 def watch(
     since: Annotated[
         int | None,
-        typer.Option(min=0, help="Begin after this position; 0 is all that is kept. By default now."),
+        typer.Option(
+            min=0,
+            help="Begin after the event with this cursor, as in --json; 0: the oldest kept. Default: now.",
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Show what has happened so far, and end.")] = False,
     name: Name = None,

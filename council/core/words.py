@@ -1,0 +1,110 @@
+"""Says a decision in plain words: in one line, in a few lines, in a table for notebooks.
+
+``decision`` is a ``Decision`` of ``council.core.state``, which imports this module. Models and strangers write
+reasons and summaries, so that characters that are not printable are shown as numbers.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Any
+
+# What Prime and Lite without a model say in front of each reason.
+_NOISE = re.compile("static (?:checks of the core rules|policy checks), no model: ")
+# Characters of a reason or summary, in one line and in an explanation.
+SHORT, LONG = 160, 1_000
+
+
+def one_line(decision: Any) -> str:
+    """The outcome, or what it waits for; the tally; and why: ``rejected (1 yes, 2 no, 0 abstained): lite: no``."""
+    return f"{_how(decision)} ({decision.tally}): {because(decision)}"
+
+
+def because(decision: Any, chars_max: int = SHORT) -> str:
+    """Why it was not approved, and who objected; of an approved one, how it came to that."""
+    against = [f"{who}: {_text(why, chars_max)}" for who, why in objections(decision)]
+    if decision:
+        dissent = f"; against it {'; '.join(against)}" if against else ""
+        return f"{_text(decision.reason, chars_max)}{dissent}"
+    if decision.outcome == "rejected" and against:
+        return "; ".join(against)
+    return "; ".join([_text(decision.reason, chars_max), *against])
+
+
+def objections(decision: Any) -> list[tuple[str, str]]:
+    """Who spoke against it and why: the human first, then Prime's ruling, then ballots. Each reason is there once."""
+    found: dict[str, str] = {}
+    if decision.answer is not None and not decision.answer.approve:
+        found[decision.answer.reason or "no reason was given"] = decision.answer.human
+    if decision.ruling is not None and decision.ruling.ruling != "confirm":
+        found.setdefault(decision.ruling.reason, decision.ruling.seat)
+    for ballot in decision.ballots:
+        if ballot.vote == "no":
+            found.setdefault(ballot.reason, ballot.seat)
+    return [(who, why) for why, who in found.items()]
+
+
+def explained(decision: Any) -> str:
+    """Why it is as it is and what can be done, a sentence a line, for a person or for the agent's model."""
+    lines = [
+        f"Proposal {decision.proposal_id} is {_how(decision)}: {_text(decision.summary, SHORT)}",
+        f"Votes: {decision.tally}. Reason: {_text(decision.reason, LONG)}.",
+    ]
+    lines += [f"Objection of {who}: {_text(why, LONG)}" for who, why in objections(decision)]
+    lines += [
+        f"Abstention of {ballot.seat}: {_text(ballot.reason, LONG)}"
+        for ballot in decision.ballots
+        if ballot.vote == "abstain"
+    ]
+    lines += [f"No vote of {seat}: {_text(why, LONG)}" for seat, why in decision.missing if not decision]
+    return "\n".join([*lines, _next(decision)])
+
+
+def table(decision: Any) -> str:
+    """An HTML table with the line, the summary and each vote. Everything that it quotes is escaped."""
+    cells = [("outcome", one_line(decision)), ("summary", _text(decision.summary, LONG))]
+    cells += [(f"{each.seat}: {each.vote}", _text(each.reason, LONG)) for each in decision.ballots]
+    cells += [(f"{seat}: no vote", _text(why, LONG)) for seat, why in decision.missing]
+    cells += [("next", _next(decision)), ("id", decision.proposal_id)]
+    return f"<table>{''.join(_rows(cells))}</table>"
+
+
+def _rows(cells: list[tuple[str, str]]) -> Iterator[str]:
+    for label, said in cells:
+        left = 'style="text-align: left"'
+        yield f"<tr><th {left}>{html.escape(label)}</th><td {left}>{html.escape(said)}</td></tr>"
+
+
+def _how(decision: Any) -> str:
+    if not decision.final:
+        return f"waiting for a human as {decision.escalation_id}"
+    by = f" by {decision.answer.human}" if decision.answer is not None else ""
+    return f"{decision.outcome}{by}"
+
+
+def _next(decision: Any) -> str:
+    """What can be done now."""
+    if decision:
+        return "It may be done once, exactly as it was proposed."
+    if not decision.final:
+        return (
+            "It must not be done before a human approves it: "
+            f"council answer {decision.escalation_id} --approve, or --reject."
+        )
+    if decision.outcome == "cancelled":
+        return "It must not be done. Its proposer took it back, and may propose it again."
+    if decision.outcome == "deferred":
+        return "It must not be done. No human answered in time. It may be proposed again."
+    return (
+        "It must not be done. To have it approved, change what is objected to, and propose the changed one; "
+        "the same one again will meet the same objections."
+    )
+
+
+def _text(text: str, chars_max: int) -> str:
+    """``text`` on one line, without noise, cut, and with what is not printable as numbers."""
+    flat = _NOISE.sub("", " ".join(text[: 4 * chars_max].split()))
+    flat = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in flat)
+    return f"{flat[: chars_max - 1]}…" if len(flat) > chars_max else flat

@@ -1,0 +1,68 @@
+"""Councils for the tests of your own code: real ones in this process, whose minds always vote the same.
+
+    from council.testing import rejecting
+
+    def test_nothing_is_deployed_if_the_council_rejects_it():
+        with rejecting("not on a Friday") as council:
+            assert deploy(council) == "not deployed"
+
+Nothing is mocked: proposals are checked, signed, voted on and journaled in memory, by the same rules as ever. With
+pytest, the fixtures ``council_approves``, ``council_rejects`` and ``council_escalates`` are such councils. No
+council.toml and no variable of the environment is read. Importing this module imports neither pydantic nor Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from council.agents.mind import Case, Opinion, Ruling, ShownBallot
+
+if TYPE_CHECKING:
+    from council.api.client import Council
+
+__all__ = ["approving", "escalating", "rejecting"]
+
+
+def approving(reason: str = "approved for a test", **settings: Any) -> Council:
+    """A council whose minds approve everything, for this reason. Close it, or use it in ``with``.
+
+    ``settings`` are those of ``CouncilConfig``, without ``seats``. Raises the errors of ``Council.inline``.
+    """
+    return _inline(Opinion.yes(reason), Ruling("confirm", reason), settings)
+
+
+def rejecting(reason: str = "rejected for a test", **settings: Any) -> Council:
+    """A council whose minds reject everything, for this reason; see ``approving``."""
+    return _inline(Opinion.no(reason), Ruling("reject", reason), settings)
+
+
+def escalating(reason: str = "escalated for a test", **settings: Any) -> Council:
+    """A council that asks a human about everything, for this reason; see ``approving``.
+
+    ``council.answer(decision.escalation_id, approve=True)`` answers.
+    """
+    return _inline(Opinion.abstain(reason, escalate=reason), Ruling("human", reason), settings)
+
+
+@dataclass(frozen=True)
+class _Always:
+    """A mind that says the same of every case."""
+
+    opinion: Opinion
+    ruling: Ruling
+
+    def review(self, case: Case) -> Opinion:
+        return self.opinion
+
+    def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+        return self.ruling
+
+
+def _inline(opinion: Opinion, ruling: Ruling, settings: dict[str, Any]) -> Council:
+    from council.api.client import Council
+    from council.config.settings import BUILT_IN, MEMORY, CouncilConfig, SeatConfig
+
+    seats = tuple(SeatConfig(name, mind=_Always(opinion, ruling)) for name in BUILT_IN)
+    return Council.inline(CouncilConfig(**{"store": MEMORY, **settings, "seats": seats}))
