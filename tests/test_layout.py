@@ -89,7 +89,6 @@ IMPURE_MODULES = frozenset(
         "secrets",
         "shutil",
         "socket",
-        "structlog",
         "subprocess",
         "tempfile",
         "threading",

@@ -18,6 +18,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from council.agents.messaging import logs
 from council.cli.decide import commands, estimate
 from council.cli.operate import cluster, dashboard, up_down
 from council.cli.options import EXIT_CODES
@@ -133,6 +134,8 @@ def run(arguments: Sequence[str]) -> int:
     report = Report(as_json="--json" in given)
     usage_error = typer.BadParameter.__base__  # the class of all errors in a command line
     assert usage_error is not None
+    if not wants_help:
+        logs.configure()
     try:
         done = _command_line()(args=given, prog_name="council", standalone_mode=False)
         if done == INTERRUPTED:  # typer returns it for a Ctrl-C that no command handles

@@ -203,7 +203,7 @@ PATCH = "--- a/x.md\n+++ b/x.md\n@@ -1 +1 @@\n-a\n+b\n"
 def test_a_launched_review_gates(shell: Shell) -> None:
     (shell.folder / "x.patch").write_text(PATCH, encoding="utf-8")
     trap = f"open({str(shell.folder / 'sprung')!r}, 'w')"  # Ray would have its workers import from here first
-    for name in ("msgpack", "pydantic", "structlog", "unidiff", "yaml", "sitecustomize"):
+    for name in ("msgpack", "pydantic", "unidiff", "yaml", "sitecustomize"):
         (shell.folder / f"{name}.py").write_text(trap, encoding="utf-8")
     decision = shell.told("review", "x.patch", "--launch")
     assert (decision["exit_code"], decision["council"]) == (0, "launched")
