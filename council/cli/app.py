@@ -20,6 +20,7 @@ import typer
 
 from council.agents.messaging import logs
 from council.cli.decide import commands, estimate
+from council.cli.decide.cancel import cancel
 from council.cli.operate import cluster, dashboard, up_down
 from council.cli.options import EXIT_CODES
 from council.cli.record import log, replay, show, store, verify
@@ -73,6 +74,7 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "review": commands.review,
         "escalations": commands.escalations,
         "answer": commands.answer,
+        "cancel": cancel,
         "estimate": estimate.estimate,
         "demo": commands.demo,
     },

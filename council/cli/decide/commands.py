@@ -142,7 +142,8 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
             keep_lines=True,
         )
     if json:
-        return report.result({"council": how, "source": change.source, **plain(decision)}, None)
+        named = {"council": council.name, "mode": how, "source": change.source}
+        return report.result({**named, **plain(decision)}, None)
     report.print("")
     report.print(render.decision(decision))
     if not decision:
@@ -197,4 +198,5 @@ def answer(
     where.refuse_address_found()
     with opened(where, report, sole="running") as (council, _):
         decided = council.answer(escalation, approve=approve, reason=reason, human=human)
-    return submit.show(decided, report, "connected", DONE)
+        council_name = council.name
+    return submit.show(decided, report, council_name, "connected", DONE)

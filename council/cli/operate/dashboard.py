@@ -48,11 +48,11 @@ def dashboard(
     seen = _addresses(Where(config, name, address), report)
     if not token:
         seen |= {"panel_token": None, "ray_token": None}
+    seen["panel_link"] = f"{seen['panel']}?token={seen['panel_token']}" if seen["panel"] and token else None
     if json:
         return report.result({"dashboard": seen}, None)
-    panel = f"{seen['panel']}?token={seen['panel_token']}" if seen["panel"] and token else seen["panel"]
     lines = [
-        ("panel", panel or seen["notice"] or f"none; {NO_PANEL}"),
+        ("panel", seen["panel_link"] or seen["panel"] or seen["notice"] or f"none; {NO_PANEL}"),
         ("Ray's dashboard", seen["dashboard"] or OFF),
         ("its Metrics tab", _metrics_tab(seen)),
         ("its token", seen["ray_token"]),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from council.cli.options import Address, Config, Dashboard, Insecure, Json, Name, Ship
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, REJECTED, Interrupted, Report, UsageFault
+
+NOTHING_SPENT = "nothing spent: no model has been called"
 
 
 def up(
@@ -150,7 +153,7 @@ def budget(name: Name = None, address: Address = None, config: Config = None, js
         found = council.status()["budget"]
     from council.cli import overview
 
-    return report.result(found, overview.budget(found))
+    return report.result(found, overview.budget(found) if _is_spending(found) else NOTHING_SPENT)
 
 
 def top(
@@ -162,11 +165,20 @@ def top(
     """Watch what the seats' models cost, as it happens.
 
     Each seat's tokens and money, how fast they go and what is left, and the
-    costliest recent proposals. q or Ctrl-C ends. Without a terminal it prints
-    one line for each finished call.
+    costliest recent proposals. q or Ctrl-C ends. If no model has been called, it
+    says so and ends. Without a terminal it prints all this once and ends; with
+    --json it prints each call as it ends, until Ctrl-C.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         from council.cli.operate.live import Top
 
-        return Top(council, report).watch()
+        if not json and not _is_spending(council.status()["budget"]):
+            report.print(NOTHING_SPENT)
+            return DONE
+        return Top(council, report, once=not json and not report.out.is_terminal).watch()
+
+
+def _is_spending(budget: Mapping[str, Any]) -> bool:
+    """Whether a model has been called, or is being called."""
+    return bool(budget["council"]["calls"] or budget["council"]["held"]["tokens"])
