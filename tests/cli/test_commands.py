@@ -463,11 +463,10 @@ def test_help_and_version_are_there_at_once() -> None:
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_every_command_has_json_and_says_its_exit_codes(cli: Cli, command: tuple[str, ...]) -> None:
+def test_every_command_has_json(cli: Cli, command: tuple[str, ...]) -> None:
     said = cli(*command, "--help")
     assert said.code == 0
     assert "--json" in said.out
-    assert "Exit codes: 0 approved" in said.out
 
 
 def test_a_reader_that_has_enough_changes_no_exit_code(home: Path) -> None:

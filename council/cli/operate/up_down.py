@@ -26,11 +26,11 @@ def up(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Bring a council up that outlives this shell.
+    """Start a council that keeps running after this command.
 
-    Without an address it starts a Ray of its own on this machine, held by a process of its own until
-    council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
-    spread over the nodes. Run it on a node of the cluster: actors can be called only from there.
+    Without an address it starts its own Ray on this machine, which council down ends. With --address or RAY_ADDRESS
+    the council's actors run detached on that cluster, with its seats spread over the nodes. Run the command on a node
+    of the cluster, because actors can be called only from there.
     """
     from council.cli.operate import host_launch
 
@@ -59,10 +59,10 @@ def down(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if proposals are open.")] = False,
     json: Json = False,
 ) -> int:
-    """Take a council down again.
+    """Stop a council that council up started.
 
-    It must have been brought up by council up. Open proposals go on when it is up again, or end undecided if it
-    keeps no journal on disk. If any are open, the command asks first.
+    Open proposals continue when it is up again, or end undecided if it keeps no journal on disk. If any are open, the
+    command asks first.
     """
     from council.cli.operate import host_launch
     from council.cluster import known
@@ -105,9 +105,9 @@ def _confirm_down(name: str, config: Path | None, report: Report) -> None:
 
 
 def status(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """Show the council at a glance.
+    """Show the state of the council.
 
-    Seats and their heartbeats, what is open, what was decided and refused.
+    Shows seats and their heartbeats, open proposals, what waits for a human, and counts of decisions and refusals.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
@@ -146,7 +146,7 @@ def watch(
 def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
     """Show what the seats' models have cost.
 
-    Tokens and money over the council's life, what is held for calls under way, and what is left.
+    Shows tokens and money since the council began, what is reserved for calls in progress, and what is left.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
@@ -160,14 +160,14 @@ def top(
     name: Name = None,
     address: Address = None,
     config: Config = None,
-    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each call.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each call.")] = False,
 ) -> int:
-    """Watch what the seats' models cost, as it happens.
+    """Watch what the seats' models cost.
 
-    Each seat's tokens and money, how fast they go and what is left, and the
-    costliest recent proposals. q or Ctrl-C ends. If no model has been called, it
-    says so and ends. Without a terminal it prints all this once and ends; with
-    --json it prints each call as it ends, until Ctrl-C.
+    Shows each seat's tokens and money, how fast they are spent and what is left, and the costliest recent proposals.
+    q or Ctrl-C ends it. If no model has been called, it says so and ends.
+
+    Without a terminal it prints this once and ends. With --json it prints each call as it ends, until Ctrl-C.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
