@@ -58,7 +58,7 @@ def test_each_example_is_taken_by_its_command(command: str, example: str) -> Non
 
 @pytest.mark.parametrize("words", [["propose", "--no-such-option", "x"], ["cluster", "chekc", "x"], ["show"]])
 def test_a_wrong_example_would_be_found(words: list[str]) -> None:
-    with pytest.raises(Exception, match="No such|Missing"):
+    with pytest.raises(Exception, match=r"No such|Missing"):
         parsed(words)
 
 
@@ -138,7 +138,7 @@ def test_completion_imports_nothing_heavy() -> None:
     """Each press of the tab key is a process; typer itself imports pydantic there, to read options."""
     code = (
         "import atexit, os, sys\n"
-        "heavy = ('ray', 'msgspec', 'council.config.settings', 'council.api.client')\n"
+        "heavy = ('ray', 'msgpack', 'council.config.settings', 'council.api.client')\n"
         "atexit.register(lambda: print([each for each in heavy if each in sys.modules]))\n"
         "from council.cli.app import main\n"
         "main()\n"
