@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from structlog.testing import capture_logs
 
+from council.agents.messaging.logs import LogSettings, configure
 from council.agents.mind import Case, Opinion
 from council.config.load import (
     DEFAULT_SEATS,
@@ -26,6 +26,7 @@ from council.config.load import (
 )
 from council.config.origins import PROBLEMS_MAX
 from council.protocol.errors import ConfigError, MindError
+from tests.logged import capture_logs
 
 
 class Yes:
@@ -295,6 +296,7 @@ def test_an_unknown_variable_is_told_and_has_no_effect(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mutation: to end at it, or to pass it over in silence."""
+    configure(LogSettings())
     for name, hint in (
         ("COUNCIL_", ""),
         ("COUNCIL_SEATS", ""),

@@ -91,7 +91,6 @@ IMPURE_MODULES = frozenset(
         "secrets",
         "shutil",
         "socket",
-        "structlog",
         "subprocess",
         "tempfile",
         "threading",

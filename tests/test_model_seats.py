@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from structlog.testing import capture_logs
 
 from council.agents.llm.endpoint import Endpoint
 from council.agents.model import ModelMind
@@ -19,6 +18,7 @@ from council.config.settings import MODEL_KEYS, MODEL_MIND, of_profile
 from council.protocol.errors import ConfigError, MindError
 from council.protocol.identity.profiles import Profiles
 from council.runtime.build import rules_of
+from tests.logged import capture_logs
 
 URL = "http://127.0.0.1:11434/v1"
 

@@ -244,9 +244,13 @@ class AsyncCouncil:
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
     @_on_its_loop
-    async def cancel(self, proposal_id: str, reason: str = "") -> None:
-        """Withdraws a proposal of this client. Raises Refused: not its own, unknown, or decided."""
-        await self._handle.session.inform(proposal_id, "cancel", reason, {})
+    async def cancel(self, proposal_id: str, reason: str = "", *, human: str | None = None) -> None:
+        """Withdraws an open proposal of this client; or, as the enrolled ``human``, of any client.
+
+        Raises Refused (not its own, unknown, or decided) and NotEnrolled, which says who is.
+        """
+        session = self._handle.session if human is None else await self._handle.human(human)
+        await session.inform(proposal_id, "cancel", reason, {})
 
     @_on_its_loop
     async def report(

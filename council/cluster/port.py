@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, cast
 import ray
 from ray import exceptions as ray_errors
 
+from council.agents.messaging import logs
 from council.agents.messaging.mailbox import Reply, frame, unframe_reply
 from council.cluster import connection as ray_link
 from council.cluster import known, panel_actor, raw_answers
@@ -340,7 +341,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                     lifetime="detached" if detached else "non_detached",
                     max_restarts=-1 if durable else 0,  # an empty council must not replace a full one
                     scheduling_strategy=where,
-                ).remote(config, council_id, keys)
+                ).remote(config, council_id, keys, logs.from_environment())
             except ValueError as error:
                 raise NameTaken(
                     f"a council named {name} runs already in namespace {config.ray_namespace}: connect to it, "

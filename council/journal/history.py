@@ -33,7 +33,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
 from council.config.settings import did_you_mean
-from council.core.events import CoordinatorStarted, ProposalSubmitted
+from council.core.events import CoordinatorStarted, Event, ProposalSubmitted
 from council.core.state import plain
 from council.journal import chain, search_words
 from council.journal.engines import Database
@@ -242,10 +242,16 @@ def _facts(record: Record, envelopes: bool) -> dict[str, Any]:
         "kind": JOURNALED[type(record.event)].kind,
         "who": agent_of(record.event),
         "proposal_id": about_of(record.event),
-        "data": plain(record.event),
+        "data": _data(record.event),
         "msg_id": record.msg_id,
         "payload": payload,
     }
+
+
+def _data(event: Event) -> dict[str, Any]:
+    """An event's fields; ``by_human`` only where it is true, as records of older versions have no such field."""
+    data: dict[str, Any] = plain(event)
+    return {name: value for name, value in data.items() if name != "by_human" or value}
 
 
 def _thread(

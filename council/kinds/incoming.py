@@ -165,7 +165,7 @@ def heartbeat(message: Incoming) -> ev.SeatBeat:
 
 
 def cancellation(message: Incoming) -> ev.ProposalCancelled:
-    return message.build(ev.ProposalCancelled)
+    return message.build(ev.ProposalCancelled, by_human=message.envelope.role == "human")
 
 
 def answer(message: Incoming) -> ev.HumanAnswered:

@@ -222,6 +222,10 @@ def of_a_council(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[str,
         waiting = council.escalations()[0].escalation_id
         _, code, answered = run("answer", waiting, "--approve", "--as", "ada")
         yield "council answer", code, answered
+        _, _, unpaid = run("propose", "pay the rent")
+        _, code, cancelled = run("cancel", unpaid["proposal_id"][:12], "--as", "ada")
+        yield "council cancel", code, cancelled
+        yield run("cancel", "0000000000000000", "--as", "ada")
         yield run("identity", "propose-change", "wider.toml", "--why", "it is time")
         yield run("escalations")
         _, code, events = run("watch", "--once")

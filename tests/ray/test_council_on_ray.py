@@ -532,6 +532,16 @@ def test_a_launch_that_is_cancelled_leaves_no_council(name: str) -> None:
     assert name not in ray_side.running("council")
 
 
+def test_the_actors_log_as_the_process_that_launched_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their Ray was started without these variables. Mutation: each actor goes by its own environment."""
+    monkeypatch.setenv("COUNCIL_LOG_LEVEL", "debug")
+    monkeypatch.setenv("COUNCIL_LOG_FORMAT", "json")
+    minds = [SeatConfig(name=each, mind="tests.ray.minds:tell_the_log") for each in ("prime", "lite")]
+    with Council.launch(name=name, seats=minds, quorum=2) as council:
+        decision = council.propose("Say how you log", wait_for="all")
+    assert {ballot.reason for ballot in decision.ballots} == {"DEBUG {"}
+
+
 def test_a_coordinator_that_takes_too_long_is_told_in_our_words() -> None:
     with (
         pytest.raises(Unreachable, match=r"^the coordinator of mine does not answer$"),

@@ -388,7 +388,7 @@ class Oracle:
 
     def _cancel(self, said: Said, t: float, wall_s: float) -> str:
         case = self.live.get(said.pid)
-        if case is None or case.said.sender != said.sender:
+        if case is None or not (said.facts.get("by_human") or case.said.sender == said.sender):
             return "noted"
         self._over(case, "cancelled")
         return "taken"

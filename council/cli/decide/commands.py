@@ -31,15 +31,13 @@ from council.kinds.text import line
 
 
 def propose(
-    summary: Annotated[str, typer.Argument(help="What is to be decided, in a sentence.")],
+    summary: Annotated[str, typer.Argument(help="What to decide, in one sentence.")],
     body: Body = "",
     risk: RiskOption = Risk.low,
     action: Action = None,
     wait_for: Annotated[
         WaitForOption | None,
-        typer.Option(
-            help="Decide when no ballot can change the result, or wait for all; all with an action."
-        ),
+        typer.Option(help="Decide once no vote can change the result, or wait for all. With an action: all."),
     ] = None,
     history: History = None,
     timeout: Timeout = None,
@@ -53,10 +51,10 @@ def propose(
 ) -> int:
     """Put a proposal to the council.
 
-    Shows the ballots as they land, and the decision. Uses the council that is up; without
-    one, --inline or --launch run one for this command.
+    Prints each vote as it arrives, then the decision. Uses the running council. If none is running, --inline or
+    --launch starts one for this command.
 
-    Ctrl-C takes the proposal back, unless it is with a human by then.
+    Ctrl-C cancels the proposal, unless it waits for a human already.
     """
     details: dict[str, Any] = {"risk": str(risk), "action": submit.action(action), "timeout_s": timeout}
     details |= {"wait_for": str(wait_for) if wait_for else None, "history": submit.history(history)}
@@ -70,11 +68,14 @@ def review(
         str | None,
         typer.Argument(
             metavar="[RANGE|COMMIT|FILE|-]",
-            help="What to review: main..HEAD, a commit, a patch file, - for the input. By default HEAD.",
+            help="main..HEAD, a commit, a patch file, or - for standard input. By default HEAD.",
         ),
     ] = None,
     summary: Annotated[
-        str | None, typer.Option("--summary", help="What it is about; by default the commits' subjects.")
+        str | None,
+        typer.Option(
+            "--summary", metavar="TEXT", help="What the change is about; by default the commits' subjects."
+        ),
     ] = None,
     risk: RiskOption = Risk.low,
     timeout: Timeout = None,
@@ -86,16 +87,14 @@ def review(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Have a change reviewed; the exit code gates a CI job.
+    """Review a change; the exit code gates a CI job.
 
-    A..B is what B adds since it left A, as a merge would bring it. Nothing of the change or its repository is
-    executed, and no configuration is read from there unless --config names it. An empty change is an error (2):
-    a gate should not pass on nothing.
+    The range A..B is what B adds since it left A, as a merge would bring it. Nothing in the change or its repository
+    is executed, and no settings are read from there unless --config names them. An empty change is an error, because
+    a gate must not pass on nothing.
 
-    Uses the council that is named, or up here. If there is none, one in this process decides by the same rules,
-    so that a CI job needs only this command; --launch starts one on Ray instead.
-
-    Staged changes: git diff --cached | council review -
+    Uses the council that is named or that runs here. If there is none, a council in this process decides by the same
+    rules. --launch starts one on Ray instead.
     """
     from council.cli.decide import changes
 
@@ -108,10 +107,10 @@ def review(
 
 
 def demo(inline: Inline = False, config: Config = None, json: Json = False) -> int:
-    """See a council on Ray review a real change.
+    """Watch a council on Ray review a real change.
 
-    The newest change of this repository, or a bundled patch if there is none. Exits 0 whatever the
-    decision.
+    It reviews the newest commit of this repository, or a bundled patch if there is none. It exits 0 whatever the
+    decision is.
     """
     from rich.console import Group
 
@@ -142,7 +141,8 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
             keep_lines=True,
         )
     if json:
-        return report.result({"council": how, "source": change.source, **plain(decision)}, None)
+        named = {"council": council.name, "mode": how, "source": change.source}
+        return report.result({**named, **plain(decision)}, None)
     report.print("")
     report.print(render.decision(decision))
     if not decision:
@@ -197,4 +197,5 @@ def answer(
     where.refuse_address_found()
     with opened(where, report, sole="running") as (council, _):
         decided = council.answer(escalation, approve=approve, reason=reason, human=human)
-    return submit.show(decided, report, "connected", DONE)
+        council_name = council.name
+    return submit.show(decided, report, council_name, "connected", DONE)

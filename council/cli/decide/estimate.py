@@ -28,7 +28,7 @@ COLUMNS = ("plan", "ballot", "ruling", "again", "halted", "observing", "shorteni
 
 def estimate(
     summary: Annotated[
-        str | None, typer.Argument(metavar="PROPOSAL", help="What is to be decided, in a sentence.")
+        str | None, typer.Argument(metavar="PROPOSAL", help="What to decide, in one sentence.")
     ] = None,
     body: Body = "",
     action: Action = None,
@@ -45,15 +45,15 @@ def estimate(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Show the highest cost of a proposal before it is made.
+    """Show the highest cost of a proposal before you make it.
 
-    Tokens and money by seat: its plan and its ballot, Prime's ruling, each a
-    second time if its answer is invalid, all of it anew if an observer calls a
-    halt, and the cost of observing; and whether that fits the caps of the
-    budget. Calls no model, and needs no council.
+    Shows the tokens and money of each seat, and whether they fit the caps of the budget. It counts each seat's
+    plan and vote, Prime's ruling, and the cost of observing. It counts each answer twice, as an invalid one is
+    asked for again, and all of it once more for each halt that an observer may call. Calls no model and needs
+    no council.
 
-    Exits 1 if it would not work: too few seats have room for it, or a cap
-    denies what one answer of each may take.
+    Exits 1 if the proposal would not work: too few seats have room for it, or a cap denies what one answer of
+    each seat may take.
     """
     from council.cli.decide.worst import estimated
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from council.api.keywords import turns_of
-from council.cli.reach import Sole, Where, opened
+from council.cli.reach import How, Sole, Where, opened
 from council.cli.report import Report, UsageFault, decision_code
 from council.protocol.errors import CallerError
 
@@ -116,13 +116,14 @@ def decide(
             report.note(
                 "the council of this command ends now, so nobody can answer: run council up, and propose it there"
             )
-    return show(decision, report, how, decision_code(decision))
+        council_name = council.name
+    return show(decision, report, council_name, how, decision_code(decision))
 
 
-def show(decision: Decision, report: Report, how: str, code: int) -> int:
-    """Shows a decision; returns ``code``."""
+def show(decision: Decision, report: Report, council: str, mode: How, code: int) -> int:
+    """Shows a decision of the council of that name; returns ``code``."""
     from council.cli import render
     from council.core.state import plain
 
-    drawn = render.decision(decision, ended=how != "connected")
-    return report.result({"council": how, **plain(decision)}, drawn, code)
+    drawn = render.decision(decision, ended=mode != "connected")
+    return report.result({"council": council, "mode": mode, **plain(decision)}, drawn, code)

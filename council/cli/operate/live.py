@@ -37,6 +37,7 @@ REFRESHES_PER_S = 4
 PACE = timedelta(minutes=1)  # tokens a minute are those of the calls that ended within it
 CALLS_MAX = 100_000  # kept for that; more in a minute than any council makes
 PROPOSALS_MAX = 10_000
+ONCE_ROWS = 40  # lines of a screen, and calls, that are printed once
 SPENDING_KINDS = frozenset({"spending", "denial", "overrun"})
 
 
@@ -190,13 +191,27 @@ class Screen:
 class Top(Screen):
     """The screen of ``council top``: the current cost of the seats' models, and the calls.
 
-    It begins with the events that the council still keeps.
+    It begins with the events that the council still keeps. With ``once``, and without a terminal, it prints what the
+    screen would show, and ends.
     """
 
-    def __init__(self, council: Council, report: Report) -> None:
-        super().__init__(council, report)
+    def __init__(self, council: Council, report: Report, *, once: bool = False) -> None:
+        super().__init__(council, report, since=0 if once else None, follow=not once)
         self._calls: deque[tuple[datetime, str, int]] = deque(maxlen=CALLS_MAX)
         self._proposals: dict[str, tuple[int, int, int]] = {}
+
+    async def _until_ended(self, since: int) -> int:
+        code = await super()._until_ended(since)
+        if not self._follow:
+            calls = [render.row(event) for event in list(self._recent)[-ONCE_ROWS:]]
+            self._report.print(Group(*self.parts(await self._council.aio.status(), ONCE_ROWS), *calls))
+        return code
+
+    def _add(self, event: Event) -> None:
+        if self._follow:
+            super()._add(event)
+        elif self.wants(event):
+            self._recent.append(event)
 
     def wants(self, event: Event) -> bool:
         if event.kind == "spending":

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Option("--name", "--journal", metavar="NAME", help="Which council; its journal bears its name."),
+    typer.Option(
+        "--name", "--journal", metavar="NAME", help="The council's name, which is also its journal's."
+    ),
 ]
 
 

@@ -47,11 +47,11 @@ def doctor(
 ) -> int:
     """Check that everything a council needs is there.
 
-    Exits 1 if something does not work. Starts nothing, except with --ray.
-    Each seat's model is called once, for a few tokens, outside any budget.
+    Starts nothing, except with --ray. Calls each seat's model once, for a few tokens, outside any budget. Exits
+    1 if something does not work.
 
-    If a file in the working folder names minds, models or a Ray, these are
-    imported, called or connected to only if --config names that file.
+    If a file in the working folder names minds, models or a Ray, these are imported, called or connected to
+    only if --config names that file.
     """
     from council.cli import overview
 
