@@ -18,7 +18,6 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def words_of_sentences(text: str) -> list[int]:
     """The number of words of each sentence in the paragraphs and lists of a page."""
     prose = re.sub(r"```.*?```|^\|.*?$|^#.*?$|!\[.*?\]\(.*?\)", "", text, flags=re.S | re.M)
@@ -38,6 +37,7 @@ def test_sentences_are_short(page: Path) -> None:
     assert sum(counts) / len(counts) <= 20
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         if "://" not in target:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
