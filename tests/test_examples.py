@@ -27,7 +27,7 @@ PRINTS = {
     "guard_a_tool.py": ["ls build", "would run", "rm -rf /", "rejected"],
     "own_mind.py": ["within the limit|approved", "4000 is above the limit of 500", "KeyError"],
 }
-# Tested below, or on Ray in tests/ray/test_examples_on_ray.py.
+# Tested below, or on Ray in tests/ray: test_cli_ray.py and test_council_on_ray.py.
 ELSEWHERE = {"models.py", "web_app.py", "test_agent.py", "workers.py", "ray_tasks.py"}
 
 
