@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.patience import HANG_S, until
-from tests.ray.shells import SLOW, Ended, First, Killed, Shell, Up, alive, below, opened
+from tests.ray.shells import ROOT, SLOW, Ended, First, Killed, Shell, Up, alive, below, opened
 
 pytestmark = pytest.mark.ray
 
@@ -96,6 +97,17 @@ def test_a_python_program_finds_the_council_by_its_name_alone(first: First) -> N
     program = first.shell.program(USES.replace("NAME", "first"))
     out, err = program.communicate("Raise the cache limit\n", timeout=HANG_S)
     assert out.split() == ["approved"], err
+
+
+def test_worker_processes_share_the_council_that_is_up(first: First) -> None:
+    """The program of examples/workers.py."""
+    first.shell.env["COUNCIL_NAME"] = "first"
+    try:
+        program = first.shell.popen(str(ROOT / "examples/workers.py"), stdin=subprocess.DEVNULL)
+    finally:
+        del first.shell.env["COUNCIL_NAME"]
+    out, err = program.communicate(timeout=HANG_S)
+    assert out.count("approved") == 3, err
 
 
 @pytest.mark.long

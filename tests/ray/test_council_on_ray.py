@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -589,3 +590,9 @@ def test_a_council_by_itself_is_no_pool(council: Council) -> None:
     with pytest.raises(CallerError, match=r"shared\.0 is not part of a pool: use Council\.connect"):
         CouncilPool.connect(name="shared")
     assert council.propose("Rotate the staging key")
+
+
+def test_ray_tasks_share_one_council(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program of examples/ray_tasks.py."""
+    runpy.run_path(str(Path(__file__).parents[2] / "examples/ray_tasks.py"))["main"](name)
+    assert capsys.readouterr().out.count("approved") == 3
