@@ -188,6 +188,8 @@ class Rules(Value, frozen=True):
     ``creator`` is the human who may change the ``identity`` (rules 7.2); empty for none, like the identity.
     ``observer`` is the seat that reads the others' streams; empty for none. ``shared`` lists ``(label, seats)`` for
     seats that share a model or vendor (rules 1.1). ``pool`` is ``(number, count)`` in a pool, else None.
+    ``lost_at_once``: a human is asked at once if no quorum can come any more, because ballots are lost (rules 1.5). It
+    is unset, and not written, in a journal that is older than this rule: its proposals waited for their deadlines.
     """
 
     seats: tuple[str, ...]
@@ -204,6 +206,7 @@ class Rules(Value, frozen=True):
     creator: str = ""
     identity: KeptIdentity = KeptIdentity()
     pool: tuple[int, int] | None = None
+    lost_at_once: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):
@@ -490,9 +493,10 @@ def new_council(rules: Rules, now: Moment) -> CouncilState:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as plain data: structs become dicts, tuples lists, bytes hex."""
+    """``value`` as plain data: structs become dicts without unset fields, tuples lists, bytes hex."""
     if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        found = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: plain(item) for name, item in found.items() if item is not msgspec.UNSET}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
