@@ -99,11 +99,10 @@ def to_human(
 
 def _lost(proposal: Proposal) -> str:
     """The seats whose ballots are lost, each with the reason, cut to a line."""
-    told = {
-        seat: why if len(why) <= WHY_LOST_MAX else why[:WHY_LOST_MAX] + "…"
-        for seat, why in proposal.lost.items()
-    }
-    return ", ".join(f"{seat} ({why})" for seat, why in told.items())
+    told = []
+    for seat, why in proposal.lost.items():
+        told.append(f"{seat} ({why if len(why) <= WHY_LOST_MAX else why[:WHY_LOST_MAX] + '…'})")
+    return ", ".join(told)
 
 
 def _risk(proposal: Proposal) -> RiskLevel:

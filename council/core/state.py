@@ -188,8 +188,8 @@ class Rules(Value, frozen=True):
     ``creator`` is the human who may change the ``identity`` (rules 7.2); empty for none, like the identity.
     ``observer`` is the seat that reads the others' streams; empty for none. ``shared`` lists ``(label, seats)`` for
     seats that share a model or vendor (rules 1.1). ``pool`` is ``(number, count)`` in a pool, else None.
-    ``lost_at_once``: a human is asked at once if no quorum can come any more, because ballots are lost (rules 1.5). It
-    is unset, and not written, in a journal that is older than this rule: its proposals waited for their deadlines.
+    ``lost_at_once``: a human is asked at once if lost ballots make a quorum impossible (rules 1.5). It is unset, and
+    not written, in a journal that is older than this rule: its proposals waited for their deadlines.
     """
 
     seats: tuple[str, ...]

@@ -450,7 +450,7 @@ class Oracle:
         return len(possible) < self.quorum <= len({*possible, *(case.unpaid & case.gone)})
 
     def _in_vain(self, case: Case) -> bool:
-        """Rule 1.5: who has not lost its ballot, silent or not, makes no quorum, and nobody silent may decide alone."""
+        """Rule 1.5: whoever has not lost its ballot makes no quorum, and nobody silent may decide alone."""
         left = set(self.seats) - case.gone
         if (self.sole_allowed or len(self.seats) == 1) and not left <= case.cast.keys():
             return False
