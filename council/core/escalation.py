@@ -98,11 +98,11 @@ def to_human(
 
 
 def _lost(proposal: Proposal) -> str:
-    """The seats whose ballots are lost, each with the reason, cut to a line."""
-    told = []
+    """The seats whose ballots are lost, by reason."""
+    seats: dict[str, list[str]] = {}
     for seat, why in proposal.lost.items():
-        told.append(f"{seat} ({why if len(why) <= WHY_LOST_MAX else why[:WHY_LOST_MAX] + '…'})")
-    return ", ".join(told)
+        seats.setdefault(why if len(why) <= WHY_LOST_MAX else why[:WHY_LOST_MAX] + "…", []).append(seat)
+    return "; ".join(f"{', '.join(names)} ({why})" for why, names in seats.items())
 
 
 def _risk(proposal: Proposal) -> RiskLevel:

@@ -425,7 +425,7 @@ def test_seats_that_have_failed_are_not_waited_for(failing: int, risk: Any, wait
         assert (decision.standing, decision.outcome) == ("decided", "approved")
     else:
         assert (decision.standing, decision.outcome) == ("escalated", None)
-        assert all(f"{name} ({why})" in decision.reason for name, why in lost.items())
+        assert all(name in decision.reason and why in decision.reason for name, why in lost.items())
 
 
 def test_a_chairman_that_fails_at_its_ruling_is_not_waited_for() -> None:
