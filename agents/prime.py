@@ -45,6 +45,7 @@ from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, S
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.python_dangers import fresh_dangers
 from council.agents.scan.python_hunks import sides_of
+from council.agents.static import marks
 from council.agents.static.actions import read_action
 from council.agents.static.policy import (
     UNREAD,
@@ -288,7 +289,7 @@ def _unread(case: Case, sight: Sight) -> Opinion | None:
 
 
 def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return Opinion(vote, f"static checks of the core rules, no model: {reason}", confidence, risk)
+    return Opinion(vote, marks.CORE_RULES + reason, confidence, risk)
 
 
 def _seats(ballots: Sequence[ShownBallot]) -> str:

@@ -14,6 +14,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from council.agents.static.marks import is_static
+
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
 RulingWord = Literal["confirm", "reject", "human"]
@@ -382,6 +384,13 @@ class Decision(Value, frozen=True):
 
     def __bool__(self) -> bool:
         return self.outcome == "approved"
+
+    @property
+    def static_only(self) -> bool:
+        """Whether it was approved by static checks alone, without a model or a human: these found no objection."""
+        acts = [each for each in (*self.ballots, self.ruling) if each is not None]
+        in_favour = [each for each in acts if not isinstance(each, Ballot) or each.vote == "yes"]
+        return bool(self) and self.answer is None and all(is_static(each.reason) for each in in_favour)
 
 
 class Absent(Value, frozen=True):

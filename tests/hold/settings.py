@@ -27,6 +27,7 @@ GIVEN = {
     "ESCALATION_TTL_S": "3600",
     "HUMANS": '{ada = "kept"}',
     "CREATOR": "ada",
+    "UNKNOWN_TOOLS": "allow",
     "SOLE_SEAT": "allow-low-risk",
     "OPEN_MAX": "10",
     "ESCALATIONS_MAX": "20",
