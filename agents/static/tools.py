@@ -16,20 +16,20 @@ from council.agents.static.actions import Argument, ParsedAction, holds_diff, re
 
 Effect = Literal["deletes", "pays", "sends", "writes"]
 
-# The verbs of names, by what a tool does. A word of two meanings is here by the graver one.
+# The verbs of names, by what a tool does; of two meanings, the graver. To restart, to scale and to archive are not
+# here: they are easily undone.
 _VERBS_BY_EFFECT: dict[Effect, str] = {
     "deletes": "delete del drop destroy wipe erase purge truncate remove rm unlink uninstall terminate decommission "
-    "shred nuke deprovision clear reset revoke cancel archive evict discard ban kick unsubscribe",
+    "shred nuke deprovision clear reset revoke cancel evict discard ban kick unsubscribe",
     "pays": "pay transfer refund wire charge payout reimburse buy purchase order sell trade bid swap tip donate "
     "withdraw deposit book reserve subscribe checkout invoice redeem spend",
     "sends": "send sendmail publish post email mail message sms announce tweet retweet broadcast notify reply "
     "forward share upload submit push invite dm dispatch transmit comment",
     "writes": "write overwrite create update insert upsert add append set put patch edit modify change replace save "
-    "rename move copy merge commit apply install deploy release rollback rollout migrate restart reboot start stop "
-    "shutdown kill scale failover upgrade enable disable activate deactivate suspend lock unlock grant promote "
-    "authorize approve reject assign unassign attach detach close reopen register enroll link unlink import restore "
-    "rotate schedule reschedule provision sign tag label mark pin mute follow vote accept decline resolve trigger "
-    "launch toggle configure mint",
+    "rename move copy merge commit apply install deploy release rollback rollout shutdown kill enable disable "
+    "activate deactivate suspend lock unlock grant promote authorize approve reject assign unassign attach detach "
+    "close register enroll link import schedule reschedule provision sign tag vote accept decline resolve "
+    "configure mint",
 }
 _EFFECTS: dict[str, Effect] = {
     verb: effect for effect, verbs in _VERBS_BY_EFFECT.items() for verb in verbs.split()
