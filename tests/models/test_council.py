@@ -131,6 +131,16 @@ def test_models_that_answer_prose_lose_their_ballots_and_a_human_is_asked() -> N
     assert {seat for seat, _ in decision.missing} == set(SEATS)
 
 
+def test_a_wrong_key_costs_no_minute() -> None:
+    """The proposal's own time is ten times what this test may take: nobody waits for answers that can't come."""
+    with council({seat: [] for seat in SEATS}, key="another") as (running, stub):
+        decision = decided(running, timeout_s=10 * HANG_S)
+        assert len(stub.requests) == 3, "a refused key is not tried again"
+    assert (decision.standing, decision.escalation_id is None) == ("escalated", False)
+    assert "ballots lost: " in decision.reason
+    assert all("it wants a key (401): set api_key_env" in why for _, why in decision.missing)
+
+
 def test_one_silence_of_a_shared_endpoint_is_reported_for_each_seat_that_it_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
