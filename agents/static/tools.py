@@ -69,11 +69,13 @@ _GIVEN: tuple[tuple[Effect, frozenset[str], frozenset[str]], ...] = (
     ),
 )
 
-# A tool whose name has these words alone changes a file here, whose new text is read as any change is.
+# A tool whose name has these words alone, one of the second table among them, changes a file here. The new text is
+# read as any change is.
 _FILE_WORDS = words(
-    "write overwrite create save edit append update put add replace modify insert multi file files filesystem fs "
-    "text to in a new mcp local editor str string based tool"
+    "write overwrite create save edit append update put add replace modify insert multi file files text to in a new "
+    "local editor str string based tool"
 )
+_WRITES_FILES = words("write overwrite create save edit append file files editor")
 _PATHS = words("path file filename file_path")
 _DIFF_KEYS = words("patch patches diff diffs")
 
@@ -95,8 +97,9 @@ def _changes_files(action: ParsedAction, name: str) -> bool:
     """Whether it changes a file here, or applies a diff."""
     if any(action.applies(argument) and _is_diff(argument) for argument in action.args):
         return True
-    has_path = any(argument.key.lower() in _PATHS for argument in action.args)
-    return has_path and not action.sends and {word for part in _named(name) for word in part} <= _FILE_WORDS
+    said = {word for part in _named(name)[-1:] for word in part}
+    is_writer = said <= _FILE_WORDS and bool(said & _WRITES_FILES)
+    return is_writer and not action.sends and any(argument.key.lower() in _PATHS for argument in action.args)
 
 
 def _is_diff(argument: Argument) -> bool:

@@ -149,7 +149,9 @@ def test_a_reading_name_is_believed_of_a_text_but_not_of_a_method() -> None:
 )
 def test_a_change_of_a_file_here_is_read_and_so_known(tool: str) -> None:
     assert effect(tool, path="a.txt", content="x") is None
+    assert effect(f"__main__.{tool}", path="a.txt", content="x") is None
     assert effect(tool, url="https://a.example/a.txt", content="x") == "writes"
+    assert effect("update", path="/users/3", data="x") == "writes"
 
 
 def test_a_diff_that_is_applied_is_read_and_so_known() -> None:
