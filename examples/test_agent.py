@@ -1,9 +1,9 @@
 """Tests of your own agent. ``council.testing`` has real councils whose minds always say the same."""
 
 import pytest
-from council.testing import approving, escalating, rejecting
 
 from council import Council, NotApproved
+from council.testing import approving, escalating, rejecting
 
 
 def clean_up(council: Council, folder: str) -> str:

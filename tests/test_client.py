@@ -1379,6 +1379,17 @@ def test_every_shape_of_mind() -> None:
         assert reasons == {"prime": "class", "lite": "object", "codemind": "function", "more": "fine"}
 
 
+def test_what_a_guard_raises_names_the_seats_that_were_lost_and_why() -> None:
+    def broken(case: Case) -> Opinion:
+        raise RuntimeError("no such model")
+
+    seats = {name: {"mind": broken} for name in ("prime", "lite", "codemind")}
+    with Council.inline(seats=seats) as council, pytest.raises(NotApproved) as caught:
+        council.guard()(lambda: None)()
+    assert "ballots lost: " in str(caught.value)
+    assert "(its mind raised RuntimeError: no such model)" in str(caught.value)
+
+
 def test_a_prime_without_rule_sends_what_escalates_to_a_human() -> None:
     with council_of(prime=agree) as council:
         decision = council.propose("x", risk="high")

@@ -100,6 +100,7 @@ class Settings(ClientSettings, total=False):
     schemas: str | None
     profiles: str | None
     sole_seat: Literal["never", "allow-low-risk"] | None
+    unknown_tools: Literal["ask", "allow"] | None
     open_max: int | None
     escalations_max: int | None
     events_kept: int | None

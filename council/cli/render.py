@@ -20,6 +20,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from council.agents.static.marks import NO_OBJECTION
 from council.core.state import Spend
 from council.journal.entries import Entry
 from council.kinds.phrases import ID_SHOWN, certainty
@@ -244,6 +245,8 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
         yield "human", text(f"{said}: {answer.reason}" if answer.reason else said)
     if decided.dissent:
         yield "dissent", text(shortened(decided.dissent))
+    if decided.static_only:
+        yield "seen", Text(NO_OBJECTION)
     if decided.early:
         yield "early", Text("no ballot still to come could have turned it")
     if decided.degraded:

@@ -352,6 +352,11 @@ class CouncilConfig(BaseModel):
     sole_seat: Literal["never", "allow-low-risk"] = fields.key(
         "never", "whether one active seat may decide low risk alone (1.11)", "'never' or 'allow-low-risk'"
     )
+    unknown_tools: Literal["ask", "allow"] = fields.key(
+        "ask",
+        "whether a human is asked of a tool that no static check knows, if it writes, pays, sends or deletes",
+        "'ask', or 'allow' to go by the other checks alone",
+    )
     # What these count is held in memory: up to some 10 kB for a proposal, 4 kB for a decision.
     open_max: int = fields.whole(
         2000, 1, 100_000, "how many proposals may wait for seats or Prime before new ones are refused"
