@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
 from council.agents.messaging.ids import new_id
 from council.core.state import ActionStage, Decision, RiskLevel
-from council.protocol.errors import CallerError, ConfigError
+from council.protocol.errors import CallerError, ConfigError, EnvelopeError
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, SeatConfig
@@ -105,12 +105,29 @@ def refuse_unknown(call: str, given: Iterable[str], kind: type) -> None:
             raise TypeError(f"{call}() takes no keyword {keyword!r}{hint}; known are {', '.join(known)}")
 
 
+# The arguments of ``Council.draft``, by the path that each has in a proposal's envelope.
+ARGUMENTS = {
+    "content.time_budget_s": "timeout_s",
+    "risk_level": "risk",
+    **{
+        f"content.{name}": name for name in ("summary", "body", "action", "wait_for", "supersedes", "history")
+    },
+}
+
+
 def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelope:
-    """A PROPOSAL envelope with a new id and the present time. Raises EnvelopeError."""
+    """A PROPOSAL envelope with a new id and the present time.
+
+    Raises EnvelopeError, whose message names the arguments of ``Council.draft``.
+    """
     from council.protocol.envelope import Envelope  # pydantic, which the command line's help does not need
+    from council.protocol.models import renamed
 
     about = {"timestamp": datetime.now(UTC), "sender": sender, "role": "proposer", "type": "PROPOSAL"}
-    return Envelope.build(msg_id=new_id(), content=content, **about, **more)
+    try:
+        return Envelope.build(msg_id=new_id(), content=content, **about, **more)
+    except EnvelopeError as error:
+        raise renamed(error, ARGUMENTS) from None
 
 
 def turns_of(history: object) -> list[dict[str, Any]]:

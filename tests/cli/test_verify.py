@@ -249,7 +249,7 @@ def test_a_pools_part_is_found_by_the_pools_store(cli: Cli, home: Path) -> None:
         assert said.code == 0, (command, said)
     assert Checkpoint.read(home / "c.json").journal == name
     said = cli("verify", "--url", store, "--name", "checks.7")
-    assert "there is no store at" in " ".join(said.err.split())
+    assert "nothing is recorded yet at" in " ".join(said.err.split())
     (home / "council.toml").write_text(f'store = "{store}"\n', encoding="utf-8")
     assert cli("verify", "--name", name).code == 0
 

@@ -41,7 +41,7 @@ def up(
     if json:
         keys = ("name", "address", "namespace", "pid", "log", "panel", "dashboard")
         return report.result({"up": {key: getattr(found, key) for key in keys} | {"seats": seats}}, None)
-    report.print(f"council {found.name} is up, with {', '.join(seats)}", style="green")
+    report.print(f"council {found.name!r} is up: {', '.join(seats)}", style="green")
     for line in host_launch.notes_on(found, wanted):
         report.print(line, style="bright_black", soft_wrap=True)
     named = "" if found.name == "council" else f" --name {found.name}"
