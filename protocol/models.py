@@ -255,8 +255,11 @@ def renamed(error: EnvelopeError, names: Mapping[str, str]) -> EnvelopeError:
 def _renamed(problem: str, names: Mapping[str, str]) -> str:
     for path, name in names.items():
         rest = problem.removeprefix(path)
-        if rest != problem and rest[:1] in (":", ".", "["):
-            return name + (rest[1:] if rest[0] == ":" and name.startswith("the ") else rest)
+        if rest == problem or rest[:1] not in (":", ".", "["):
+            continue
+        if name.startswith("the "):
+            return name + rest.removeprefix(":")
+        return f"{name} {rest.removeprefix('.')}" if name.startswith("--") and rest[0] != ":" else name + rest
     return problem
 
 

@@ -33,7 +33,7 @@ from council.protocol.errors import (
     Unreachable,
 )
 from council.runtime.build import new_council_id
-from council.runtime.journals import council_id_of, journal_key, with_store_paths
+from council.runtime.journals import council_id_of, journal_key, refuse_held, with_store_paths
 from council.runtime.questions import Question, answer_type, to_bytes
 from council.runtime.session import RETRY_S
 from council.telemetry.tracing import refuse_untraceable
@@ -312,6 +312,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
     config = resolve_charter(config)
     if config.ray_address is None or pinned(config):  # on this machine, whatever Ray's settings
         config = with_store_paths(config)
+        refuse_held(config)
     dashboard = dashboard or config.ray_dashboard
     config = panel_actor.with_panel(config, dashboard=dashboard)
     with link.renewed(), panel_actor.for_dashboard(config, dashboard=dashboard):

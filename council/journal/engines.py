@@ -124,14 +124,13 @@ class Database(ABC):
         if found == newest:
             return found, newest
         if self.read_only or not migrate:
-            says = (
-                f"nothing is recorded yet at {self.where}: run council up, or council store migrate for an empty store"
+            has = (
+                "holds no journal yet: run council up, or council store migrate to prepare it"
                 if found is None
-                else f"the store {self.where} is of revision {found}, this version needs {newest}: run council store "
-                "migrate"
+                else f"is of revision {found}, this version needs {newest}: run council store migrate"
             )
             raise StoreOutdated(
-                says,
+                f"the store {self.where} {has}",
                 where=self.where,
                 found=found,
                 known=newest,

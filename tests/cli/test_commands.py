@@ -100,15 +100,15 @@ def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["propose"], "'summary'"),
-        (["propose", "x", "--risk", "huge", "--inline"], "'--risk': 'huge' is not one of 'low'"),
+        (["propose"], "SUMMARY is missing"),
+        (["propose", "x", "--risk", "huge", "--inline"], "--risk: 'huge' is not one of 'low'"),
         (["propose", "x", "--inline", "--action", "rm", "{"], "not JSON"),
         (["propose", "x", "--inline", "--action", "rm", "[]"], "must be a JSON object"),
         (["propose", "x", "--inline", "--action", "rm", "[" * 100_000], "not JSON"),
         (["propose", "", "--inline"], "summary"),
         (["propose", "x" * 3_000, "--inline"], "summary"),
-        (["propose", "x", "--inline", "--timeout", "-1"], "time_budget_s"),
-        (["propose", "x", "--inline", "--timeout", "nan"], "time_budget_s"),
+        (["propose", "x", "--inline", "--timeout", "-1"], "--timeout: must be more than 0 seconds"),
+        (["propose", "x", "--inline", "--timeout", "nan"], "--timeout: must be a finite number"),
         (["propose", "x", "--inline", "--body", "@nowhere"], "nowhere"),
         (["propose", "x", "--inline", "--launch"], "--inline"),
         (["propose", "x", "--inline", "--name", "NO SPACES"], "--name"),
@@ -268,7 +268,7 @@ def test_a_history_that_is_none_is_told_with_its_place(cli: Cli, home: Path, com
         (b'[{"role": "user"', "session.txt: is not JSON"),
         (b"user: a", 'line 1: is not JSON.*such as {"role"'),
         (b'{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
-        (b'{"role": "User", "text": "a"}', r"content.history\[0\].role"),
+        (b'{"role": "User", "text": "a"}', r"--history \[0\].role: must be one word"),
         (b"[" * 100_000, "is not JSON"),
         (b"\xff\xfe", "session.txt: is not text in UTF-8"),
     ):

@@ -176,7 +176,7 @@ def test_a_packet_is_proved_to_an_outsider(
     said = cli("verify", "--proof", "p.json", "--key", key)
     assert said.code == 0, said
     assert f"packet {UUID(int=3)}, council.fault of " in said.out
-    assert "is record 3 of journal council of the council council.77" in said.out
+    assert "is record 3 of journal council of council 'council' (id 77" in said.out
     found = document(cli("verify", "--proof", "p.json", "--json").out)["proof"]
     assert (found["key_known"], found["packet"]["payload"]) == (False, {"text": "[red]3\x1b"})
     assert not (home / "elsewhere").exists()

@@ -29,7 +29,7 @@ def test_two_do_not_write_one_journal(address: str, opened: Open) -> None:
     one, other = opened(address).database, opened(address).database
     with held(one, "council", takeover=False):
         with pytest.raises(
-            JournalHeld, match=r"call Council\.connect\(name=.*use council down.*another name"
+            JournalHeld, match=r"Council\.connect\(name=.*council down.*another name"
         ) as caught:
             held(other, "council", takeover=False).__enter__()
         assert (caught.value.facts["journal"], caught.value.facts["where"]) == ("council", other.where)

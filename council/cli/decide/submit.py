@@ -22,7 +22,7 @@ NOBODY_ANSWERS = (
     "--wait-for-human: nobody can answer in a council of this command's own, which ends with it: bring one up with "
     "council up and let that decide, or leave the option out (the command then exits 3 if a human is needed)"
 )
-_OBJECT = f"give a JSON object, for example {EXAMPLES['--action']}"
+_OBJECT = f"a JSON object, for example {EXAMPLES['--action']}"
 # The arguments of ``Council.draft``, as the command line has them.
 _FLAGS = {
     "summary": "the summary",
@@ -64,9 +64,11 @@ def action(given: tuple[str, str] | None) -> dict[str, Any] | None:
     try:
         args = json.loads(given[1])
     except (ValueError, RecursionError) as error:
-        raise UsageFault(f"--action {given[0]}: its arguments are not JSON: {error}; {_OBJECT}") from error
+        raise UsageFault(
+            f"--action {given[0]}: its arguments are not JSON: {error}; give {_OBJECT}"
+        ) from error
     if not isinstance(args, dict):
-        raise UsageFault(f"--action {given[0]}: its arguments are JSON, and not an object; {_OBJECT}")
+        raise UsageFault(f"--action {given[0]}: its arguments must be {_OBJECT}")
     return {"tool": given[0], "args": args}
 
 
