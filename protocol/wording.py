@@ -6,6 +6,7 @@ check, so that no pattern is without words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
@@ -18,8 +19,8 @@ from council.protocol.values import quoted
 _PATTERNS: dict[str, str] = {}
 # The form of a model, by the name of its class; any other is an object.
 _SHAPES = {
-    "Action": 'an action: {"tool": "name", "args": {...}}',
-    "Turn": 'a turn: {"role": "user", "text": "..."}',
+    "Action": 'an Action, or a dict like {"tool": "name", "args": {...}}',
+    "Turn": 'a dict like {"role": "user", "text": "..."}',
 }
 _PYDANTICS = frozenset(get_args(core_schema.ErrorType))
 
@@ -52,6 +53,20 @@ def fault_text(
         )
     short = isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64)
     return f"{said}; found {repr(value) if short else quoted(value)}"
+
+
+def msgspec_text(error: Exception, whole: str) -> str:
+    """The message of a msgspec.ValidationError, with the field first; ``whole`` names what has no field."""
+    said, _, place = str(error).partition(" - at ")
+    said = re.sub(" matching regex .*", " of another form", said)
+    said = re.sub("`([^`]*)`", lambda name: " or ".join(map(_type, name[1].split(" | "))), said)
+    said = said.replace(", got ", ", found ").replace("Object missing required field", "is missing the field")
+    return f"{place.strip('`$').removeprefix('.') or whole}: {said[:1].lower()}{said[1:]}"
+
+
+def _type(name: str) -> str:
+    words = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
+    return (words | {"array": "a list", "object": "an object"}).get(name, name)
 
 
 def _number(limit: object) -> str:

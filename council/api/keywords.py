@@ -180,6 +180,15 @@ def check_many(proposals: object) -> None:
         raise CallerError(f"proposals is one {type(proposals).__name__}: give a list of them, or use propose")
 
 
+def checked_id(value: object) -> str:
+    """The id of a proposal or an escalation. Raises CallerError for what is not a text."""
+    if not isinstance(value, str):
+        raise CallerError(
+            f"{value!r:.80} is not an id: expected a text, as in decision.proposal_id or escalation.escalation_id"
+        )
+    return value
+
+
 def check_seconds(name: str, value: object) -> None:
     """Raises CallerError, which names the argument, for an invalid duration; None means no limit."""
     number = isinstance(value, int | float) and not isinstance(value, bool)

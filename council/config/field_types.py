@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field
 
+NAME_WORDS = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
 DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
 PATH_CHARS_MAX = 255  # of a file, or of what is imported
@@ -88,8 +89,7 @@ def host(default: str, about: str) -> Any:
 
 
 def name(default: Any, about: str) -> Any:
-    expected = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-    return key(default, about, expected, pattern=NAME_PATTERN)
+    return key(default, about, NAME_WORDS, pattern=NAME_PATTERN)
 
 
 def label(about: str, *, longest: int = 128) -> Any:

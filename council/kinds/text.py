@@ -37,7 +37,7 @@ def _visible(char: str) -> str:
 def council_text(council_id: str) -> str:
     """A council's id for people: ``council.f8612720dda1d514`` → ``council 'council' (id f8612720)``."""
     name, _, mark = council_id.rpartition(".")
-    return f"council '{line(name, 80)}' (id {line(mark, 8)})" if name else line(council_id, 80)
+    return f"council '{line(name, 80)}' (id {line(mark[:8])})" if name else line(council_id, 80)
 
 
 def span(seconds: float) -> str:

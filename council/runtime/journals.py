@@ -77,7 +77,8 @@ def _store_address(config: CouncilConfig, make: bool) -> str:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise OperatorError(
-            f"the state folder {folder} can't be made: {error.strerror}; set XDG_STATE_HOME to one that can, or store"
+            f"the state folder {folder} can't be made: {error.strerror}; set XDG_STATE_HOME to a folder of yours, "
+            "or set store"
         ) from error
     return str(folder / FILE_NAME)
 

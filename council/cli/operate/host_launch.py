@@ -54,7 +54,7 @@ def up(config: CouncilConfig, report: Report) -> Known:
             "ago: use it, take it down with council down, or choose another --name",
             name=config.name,
         )
-    with reach.waiting(report, f"starting Ray and council {config.name}"):
+    with reach.waiting(report, f"starting Ray and the council {config.name!r}"):
         reach.neutral_folder()
         ready = _host(config)
     if ready["notice"]:
