@@ -79,6 +79,11 @@ def _too_short(context: Mapping[str, Any], value: Any) -> str:
     return "is empty" if least == 1 else f"must have at least {least:,} characters; it has {len(value):,}"
 
 
+def _entries(context: Mapping[str, Any]) -> str:
+    found = context["actual_length"]  # None for what was not counted to its end
+    return f"has {'another number of' if found is None else f'{found:,}'} entries"
+
+
 # Texts that say all, without what was found
 _ALONE: dict[str, Callable[[Mapping[str, Any], Any], str]] = {
     "missing": lambda context, value: "is missing",
@@ -88,12 +93,8 @@ _ALONE: dict[str, Callable[[Mapping[str, Any], Any], str]] = {
     "string_too_long": lambda context, value: (
         f"must have at most {context['max_length']:,} characters; it has {len(value):,}"
     ),
-    "too_short": lambda context, value: (
-        f"has {context['actual_length']:,} entries; at least {context['min_length']:,} are needed"
-    ),
-    "too_long": lambda context, value: (
-        f"has {context['actual_length']:,} entries; at most {context['max_length']:,} are allowed"
-    ),
+    "too_short": lambda context, value: f"{_entries(context)}; at least {context['min_length']:,} are needed",
+    "too_long": lambda context, value: f"{_entries(context)}; at most {context['max_length']:,} are allowed",
 }
 
 

@@ -29,8 +29,8 @@ def _said(error: Any, context: Any) -> str:
         case "BadOptionUsage":
             return _option(error)
         case "NoSuchOption":
-            near = " or ".join(error.possibilities or ())
-            return f"there is no option {error.option_name}" + (f"; did you mean {near}?" if near else "")
+            near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
+            return f"there is no option {error.option_name}" + (f"; did you mean {near[0]}?" if near else "")
     message = str(error.format_message() if hasattr(error, "format_message") else error)
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL)
     if extra is None:

@@ -391,8 +391,8 @@ def _check(asked: Wanted) -> None:
     unknown = sorted(set(asked.types) - {*kinds, DECISION, DAMAGED})
     if unknown:
         raise CallerError(
-            f"{quoted(unknown[0])} is not a type of record{did_you_mean(unknown[0], [*kinds, DECISION])}; the types "
-            f"are {', '.join(kinds)}, and {DECISION} for every record that decides something"
+            f"{quoted(unknown[0])} is not a type of record: the types are {', '.join(kinds)}, and {DECISION} for "
+            f"every record that decides something{did_you_mean(unknown[0], [*kinds, DECISION])}"
         )
     if not 1 <= asked.limit <= PAGE_MAX:
         raise CallerError(f"limit is {asked.limit}, expected 1 to {PAGE_MAX:,}")
