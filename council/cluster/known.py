@@ -56,7 +56,7 @@ class Known:
     def crashed(self) -> CouncilDied:
         """The error for a council whose host process is gone: ``council down`` would have removed its file."""
         return CouncilDied(
-            f"council {self.name} has crashed: it is gone without having been taken down, since its process "
+            f"council {self.name!r} has crashed: it is gone without having been taken down, since its process "
             f"{self.pid} has ended; bring it up again with council up{f' (its log: {self.log})' if self.log else ''}",
             name=self.name,
             open_ids=[],

@@ -182,7 +182,7 @@ def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Re
     assert document(said.out)["council"] == "inline"
     assert "in this process" in cli("review").err
     named = cli("review", "--name", "ours")
-    assert (named.code, "no council named ours is up" in named.err) == (4, True)
+    assert (named.code, "no council named 'ours' is up" in named.err) == (4, True)
 
 
 def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
@@ -192,7 +192,7 @@ def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
     known.write(entry("council", pid=os.getpid(), started="another process's start"))
     said = cli("review", "--json")
     assert (said.code, document(said.out)["council"]) == (0, "inline")
-    assert "council council has crashed: it is gone without having been taken down" in " ".join(
+    assert "council 'council' has crashed: it is gone without having been taken down" in " ".join(
         said.err.split()
     )
     assert "one in this process decides" in " ".join(said.err.split())
