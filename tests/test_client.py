@@ -431,7 +431,7 @@ def test_cancel() -> None:
         for bad in ("ffffffffffffffff", draft.msg_id[:-1] + "0" if draft.msg_id[-1] != "0" else "f" * 16):
             with pytest.raises(Refused):
                 council.cancel(bad)
-        with pytest.raises(EnvelopeError, match="parent_id"):
+        with pytest.raises(EnvelopeError, match="proposal_id: must be an id"):
             council.cancel("no id at all")
 
 

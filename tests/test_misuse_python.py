@@ -14,6 +14,7 @@ from pydantic_core import core_schema
 from pydantic_core._pydantic_core import list_all_errors
 
 from council import Council, CouncilConfig, SeatConfig
+from council.cluster import port
 from council.config.settings import SEAT_KEYS
 from council.journal import hold
 from council.protocol.errors import CallerError, ConfigError, CouncilError, JournalHeld
@@ -147,13 +148,14 @@ def test_every_fault_that_pydantic_knows_is_in_our_words() -> None:
 
 
 def test_a_held_journal_is_found_before_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Ray was started")
 
+    monkeypatch.setattr(port, "ensure_ray", started)
     monkeypatch.setattr(hold, "PAUSE_S", 0)
     store = str(tmp_path / "s.db")
     with Council.inline(store=store), pytest.raises(JournalHeld, match=r"Council\.connect\(name='council'\)"):
         Council.launch(store=store)
-    assert not ray.is_initialized()
 
 
 def test_no_error_of_the_api_has_a_pattern_in_it(council: Council) -> None:

@@ -44,7 +44,7 @@ def test_a_store_is_in_the_state_folder_or_where_it_is_said(tmp_path: Path) -> N
 def test_a_state_folder_that_can_not_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with pytest.raises(OperatorError, match="set XDG_STATE_HOME to one that can, or store"):
+    with pytest.raises(OperatorError, match="set XDG_STATE_HOME to a folder of yours, or set store"):
         store_address(config(), make=True)
 
 
