@@ -223,9 +223,9 @@ class Open(Model):
 
 def malformed(error: ValidationError) -> EnvelopeError:
     """pydantic's errors as one EnvelopeError that names the first and lists all."""
-    found = error.errors(include_url=False)
+    raised = error.errors(include_url=False)
     # A default that depends on other fields is not made if one of them is wrong: that is no fault of its own.
-    faults = [fault for fault in found if fault["type"] != "default_factory_not_called"]
+    faults = [fault for fault in raised if fault["type"] != "default_factory_not_called"]
     first = faults[0]
     field = _path(first)
     problems = tuple(f"{_path(fault)}: {_words(fault)}" for fault in faults[:PROBLEMS_MAX])

@@ -48,9 +48,7 @@ def fault_text(
     elif kind not in _PYDANTICS:
         said = message
     else:
-        said = _WORDS.get(kind, lambda *_: "can't be used here")(
-            context, " seconds" if path.endswith("_s") else ""
-        )
+        said = _WORDS.get(kind, _unfit)(context, " seconds" if path.endswith("_s") else "")
     short = isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64)
     return f"{said}; found {repr(value) if short else quoted(value)}"
 
@@ -108,6 +106,10 @@ def _limit(words: str, key: str) -> Callable[[Mapping[str, Any], str], str]:
 
 def _shape(context: Mapping[str, Any], unit: str) -> str:
     return f"must be {_SHAPES.get(context.get('class_name', ''), 'an object')}"
+
+
+def _unfit(context: Mapping[str, Any], unit: str) -> str:
+    return "can't be used here"
 
 
 _WORDS: dict[str, Callable[[Mapping[str, Any], str], str]] = {

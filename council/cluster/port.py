@@ -342,8 +342,8 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                 ).remote(config, council_id, keys)
             except ValueError as error:
                 raise NameTaken(
-                    f"a council named {name!r} runs already in namespace {config.ray_namespace}: connect to it, "
-                    "take it down, or choose another name",
+                    f"a council named {name!r} runs already in namespace {config.ray_namespace}: use it with "
+                    "Council.connect, take it down with council down, or choose another name",
                     name=name,
                 ) from error
             place = _Place.of(config, handle, connection, None)
