@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from council.api.client import Council
+from council.cli.operate import host_launch
 from council.config.settings import COUNCIL_KEYS
 from council.journal import engines
 from council.kinds.text import council_text
 from tests.patience import HANG_S
 
-from .conftest import Cli, council_of
+from .conftest import Cli, council_of, entry
 
 EXAMPLE = """--action shell '{"command": "ls"}'"""
 # Words of pydantic, msgspec and typer, patterns, and paths inside of envelopes
@@ -280,6 +281,23 @@ def test_a_type_of_record_that_is_not_there(cli: Cli, journal: str) -> None:
     assert said.err.endswith(", and decision for every record that decides something; did you mean ballot?\n")
 
 
+def test_a_seat_that_has_no_record(cli: Cli, journal: str) -> None:
+    said = cli("log", "--seat", "nobody", "--url", journal)
+    assert (said.code, said.out, said.err) == (0, "", "no record matches\n")
+    said = cli("log", "--seat", "nobody", "--url", journal, "--json")
+    assert (said.code, said.out, said.err) == (0, "", "")
+
+
+def test_a_journal_that_is_not_there_is_told_with_those_that_are(cli: Cli, journal: str, home: Path) -> None:
+    (home / "council.toml").write_text(f'store = "{journal}"', encoding="utf-8")
+    said = cli("log", "--name", "other")
+    told = (
+        f"the store {journal} holds no record of a council 'other' (journals there: 'council'); no council of this "
+        "name is up either: name another with --name"
+    )
+    assert (said.code, said.out, said.err) == (4, "", f"error: {told}\n")
+
+
 def test_a_file_that_can_not_be_written(cli: Cli, journal: str) -> None:
     said = cli("store", "export", "nowhere/file", "--url", journal)
     told = "nowhere/file can't be written: No such file or directory; name another"
@@ -340,6 +358,16 @@ def test_doctor_says_that_sqlite_may_damage_a_store_and_what_to_do(
 def test_a_store_without_sqlite_has_no_such_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COUNCIL_STORE", "memory")
     assert "SQLite" not in {each["what"] for each in json.loads(cli("doctor", "--json").out)["checks"]}
+
+
+def test_up_names_the_council_and_its_seats(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, options in (("council", ""), ("ours", " --name ours")):
+        monkeypatch.setattr(host_launch, "up", lambda *_, name=name: entry(name, pid=os.getpid()))
+        first, *_, last = cli("up", "--name", name).out.splitlines()
+        assert first == f"council '{name}' is up: prime, lite, codemind"
+        assert last == "next: " + "   ".join(
+            f"council {what}{options}" for what in ("propose …", "watch", "down")
+        )
 
 
 def test_a_council_is_named_readably(cli: Cli, journal: str) -> None:

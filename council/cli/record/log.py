@@ -88,6 +88,8 @@ def log(
                 raise
     if damaged:
         report.note(f"{count(damaged, 'record')} damaged: council verify says what is wrong with the journal")
+    if day is None and not follow and not json:
+        report.note("no record matches")
     return REJECTED if damaged else DONE
 
 
