@@ -19,6 +19,7 @@ from council.cli.operate import host_launch
 from council.config.settings import COUNCIL_KEYS
 from council.journal import engines
 from council.kinds.text import council_text
+from council.protocol.errors import JournalHeld
 from tests.patience import HANG_S
 
 from .conftest import Cli, council_of, entry
@@ -380,8 +381,10 @@ def test_a_council_is_named_readably(cli: Cli, journal: str) -> None:
 
 def test_a_held_journal_names_the_way_to_the_council_that_runs(tmp_path: Path) -> None:
     path = str(tmp_path / "journal.db")
-    with council_of(store=path), pytest.raises(Exception) as caught:
-        Council.inline(store=path)
+    with council_of(store=path) as council:
+        council.propose("Tidy up")  # the journal is begun by then
+        with pytest.raises(JournalHeld) as caught:
+            Council.inline(store=path)
     assert str(caught.value) == (
         f"the council 'council' runs already (process {os.getpid()}) and writes its journal in {path}: to use it, "
         "call Council.connect(name='council'); to end it, use council down; to run a second one, give it another "
