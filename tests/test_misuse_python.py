@@ -122,7 +122,13 @@ SETTINGS: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: Council.inline(quorum=0),
-        "the configuration has 1 problem:\n  flag --quorum: found 0, expected a whole number from 2 to 15",
+        "the configuration has 1 problem:\n  quorum: found 0, expected a whole number from 2 to 15",
+    ),
+    (
+        lambda: Council.inline(call_timeout_s=-1, seats={"my-seat": {"max_concurrent": 0, "mind": "a.b:C"}}),
+        "the configuration has 2 problems:\n"
+        "  call_timeout_s: found -1, expected a number of seconds from 0.001 to 3600\n"
+        "  seats.my-seat.max_concurrent: found 0, expected a whole number from 1 to 256",
     ),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,4 +214,18 @@ def configured(config: CouncilConfig | Path | str | None, settings: Mapping[str,
             "a complete CouncilConfig takes no further settings: put them into it",
             problems=[f"settings beside a CouncilConfig: {', '.join(given)}"],
         )
-    return load(Path(config) if config is not None else None, flags=given).config
+    try:
+        return load(Path(config) if config is not None else None, flags=given).config
+    except ConfigError as error:
+        raise ConfigError(
+            _as_keywords(error.message), problems=[*map(_as_keywords, error.problems)]
+        ) from None
+
+
+def _as_keywords(text: str) -> str:
+    """``flag --call-timeout-s: …`` → ``call_timeout_s: …``: what a flag is to a shell is a keyword here."""
+    return re.sub(r"(?m)^( *)flag --([\w.-]*?)([\w-]+):", _keyword, text)
+
+
+def _keyword(flag: re.Match[str]) -> str:
+    return f"{flag[1]}{flag[2]}{flag[3].replace('-', '_')}:"
