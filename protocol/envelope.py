@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    StringConstraints,
     ValidationInfo,
 )
 from pydantic_core import PydanticCustomError
@@ -37,6 +36,7 @@ from council.protocol.models import (
     unseen,
 )
 from council.protocol.values import read_json, read_object
+from council.protocol.wording import matching
 
 Role = Literal["proposer", "voter", "observer", "coordinator", "human"]
 RiskLevel = Literal["low", "med", "high"]
@@ -65,8 +65,12 @@ SENDER_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 # It precedes a turn's text in prompts, so it must be a single word.
 TURN_ROLE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
-MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN), at_most(NAME_CHARS_MAX)]
-Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN), at_most(NAME_CHARS_MAX)]
+_ID = matching(MSG_ID_PATTERN, "an id: 8 to 32 of the characters 0-9 and a-f")
+_NAME = matching(SENDER_PATTERN, "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit")
+_WORD = matching(TURN_ROLE_PATTERN, "one word of 1 to 32 of a-z, 0-9, '_' and '-', beginning with a letter")
+
+MsgId = Annotated[str, _ID, at_most(NAME_CHARS_MAX)]
+Sender = Annotated[str, _NAME, at_most(NAME_CHARS_MAX)]
 Summary = Annotated[str, Length(SUMMARY_CHARS_MAX, 1)]
 MarkdownBody = Annotated[str, Length(BODY_CHARS_MAX)]
 Reason = Annotated[str, Length(REASON_CHARS_MAX)]
@@ -90,7 +94,7 @@ class Turn(Model):
     ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
     """
 
-    role: Annotated[str, StringConstraints(pattern=TURN_ROLE_PATTERN), at_most(NAME_CHARS_MAX)]
+    role: Annotated[str, _WORD, at_most(NAME_CHARS_MAX)]
     text: Annotated[str, Length(HISTORY_CHARS_MAX)]
 
 

@@ -432,7 +432,7 @@ def test_cancel() -> None:
         for bad in ("ffffffffffffffff", draft.msg_id[:-1] + "0" if draft.msg_id[-1] != "0" else "f" * 16):
             with pytest.raises(Refused):
                 council.cancel(bad)
-        with pytest.raises(EnvelopeError, match="parent_id"):
+        with pytest.raises(EnvelopeError, match="proposal_id: must be an id"):
             council.cancel("no id at all")
 
 
@@ -471,7 +471,7 @@ def test_a_human_answers(split: Council) -> None:
     assert decision.answer is not None
     assert (decision.answer.human, decision.answer.reason) == ("ada", "I looked")
     assert split.escalations() == []
-    with pytest.raises(Refused, match="ada answered first"):
+    with pytest.raises(Refused, match="already answered by ada"):
         split.answer(waiting.escalation_id, approve=False, human="bob")
 
 

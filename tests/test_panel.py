@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.config.settings import DEFAULT_SEATS, CouncilConfig
@@ -30,7 +29,7 @@ from council.gateway import panel as app
 from council.gateway.panel import FRESH_S, Server
 from council.gateway.picture import picture
 from council.protocol.envelope import Envelope
-from council.protocol.errors import CouncilError, OperatorError, Unreachable
+from council.protocol.errors import ConfigError, CouncilError, OperatorError, Unreachable
 from council.telemetry.metrics import METRICS
 from tests.browser import Browser, missing
 from tests.patience import HANG_S, until
@@ -506,5 +505,5 @@ def test_prometheus_understands_every_expression(tmp_path: Path) -> None:
 def test_no_seat_takes_the_name_of_another_actor(name: str) -> None:
     """Mutation: let it, and ``<council>/panel`` is two actors' name."""
     seats = (*DEFAULT_SEATS, SeatConfig(name=name, mind=agree))
-    with pytest.raises(ValidationError, match=f"seats: {name}: a name of an actor that is no seat"):
+    with pytest.raises(ConfigError, match=f"seats: {name}: a name of an actor that is no seat"):
         CouncilConfig(seats=seats)

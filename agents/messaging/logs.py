@@ -46,13 +46,19 @@ class Log:
         self._log(logging.ERROR, event, fields)
 
     def _log(self, level: int, event: str, fields: dict[str, Any]) -> None:
-        """Logs an event. A field ``exc_info`` is an exception whose traceback is logged, as in ``logging``."""
+        """Logs an event. A field ``exc_info`` is an exception whose traceback is logged, as in ``logging``.
+
+        A field ``traceback`` is one as text, which the message has below its line.
+        """
         if not self._logger.isEnabledFor(level):
             return
         exc_info = fields.pop("exc_info", None)
         extra = {name: value for name, value in fields.items() if name not in _OWN_ATTRIBUTES}
         extra |= {"event": event, "fields": fields}
-        message = " ".join([event, *(f"{name}={_shown(value)}" for name, value in fields.items())])
+        shown = [f"{name}={_shown(value)}" for name, value in fields.items() if name != "traceback"]
+        message = " ".join([event, *shown])
+        if "traceback" in fields:
+            message += f"\n{fields['traceback']}"
         self._logger.log(level, message, exc_info=exc_info, extra=extra, stacklevel=3)
 
 

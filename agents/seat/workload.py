@@ -180,7 +180,7 @@ class Workload:
             task=item.kind,
             proposal=item.proposal_id,
             why=sayable(why[:WHY_CHARS_MAX]),
-            **({"exception": raised} if raised else {}),  # structlog prints it below the line
+            **({"traceback": raised} if raised else {}),
         )
         self._fail(item, why, overruns_of(error))
 

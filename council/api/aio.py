@@ -31,6 +31,7 @@ from council.api.keywords import (
     check_many,
     check_seconds,
     checked,
+    checked_id,
     new_proposal,
     outcome_of,
     spelled_out,
@@ -250,7 +251,7 @@ class AsyncCouncil:
         Raises Refused (not its own, unknown, or decided) and NotEnrolled, which says who is.
         """
         session = self._handle.session if human is None else await self._handle.human(human)
-        await session.inform(proposal_id, "cancel", reason, {})
+        await session.inform(checked_id(proposal_id), "cancel", reason, {})
 
     @_on_its_loop
     async def report(
@@ -274,7 +275,7 @@ class AsyncCouncil:
         if not isinstance(approve, bool):  # "no" would be an approval
             raise CallerError(f"approve is {approve!r:.80}, expected True or False")
         session = await self._handle.human(current_user() if human is None else human)
-        proposal_id = escalation_id.removeprefix("esc-")
+        proposal_id = checked_id(escalation_id).removeprefix("esc-")
         await session.inform(proposal_id, "answer", reason, {"approve": approve})
         # Not by ``decision``, which a simultaneous close would refuse.
         decision = await self._handle.session.ask(AskDecision(proposal_id))
@@ -288,7 +289,7 @@ class AsyncCouncil:
         Raises Refused for an unknown id, and StoreError if the journal can't keep the proposal's present state
         (rules 4.7).
         """
-        return await self._handle.session.ask(AskDecision(proposal_id))
+        return await self._handle.session.ask(AskDecision(checked_id(proposal_id)))
 
     @_on_its_loop
     async def escalations(self) -> list[Escalation]:

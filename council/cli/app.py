@@ -174,20 +174,14 @@ def run(arguments: Sequence[str]) -> int:
         return report.error(Interrupted("nothing was left open"))
     except Exception as error:  # noqa: BLE001 - every error is printed
         if isinstance(error, usage_error):
-            return report.error(_usage_fault(error))
+            from council.cli.usage import usage_text
+
+            return report.error(UsageFault(usage_text(error)))
         if isinstance(error, OSError) and (wants_help or "--version" in given):
             return report.error(Unwritable(error.strerror or str(error)))  # typer prints these by itself
         if "--debug" in itertools.takewhile(lambda each: each.startswith("-"), given):
             traceback.print_exc()
         return report.error(error)
-
-
-def _usage_fault(error: Exception) -> UsageFault:
-    """An error of the option parser; without a message if the parser printed the help instead."""
-    context = getattr(error, "ctx", None)
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
-    message = message.replace("Value error, ", "")  # the parser's own words
-    return UsageFault(f"{message} (see {context.command_path} --help)" if message and context else message)
 
 
 def main() -> NoReturn:

@@ -18,6 +18,9 @@ EXIT_CODES = """Exit codes:
   74  the output can't be written
   130 interrupted"""
 
+# How an option is written that takes more than a word.
+EXAMPLES = {"--action": """--action shell '{"command": "ls"}'"""}
+
 
 class Risk(StrEnum):
     """The risk of what is proposed."""

@@ -82,7 +82,7 @@ def _only_one(name: str) -> Iterator[None]:
     with file:
         if not locked:
             raise NameTaken(
-                f"a council named {name} runs already, or is starting: see council status, take it down "
+                f"a council named {name!r} runs already, or is starting: see council status, take it down "
                 "with council down, or choose another --name",
                 name=name,
             )

@@ -323,8 +323,8 @@ def _start_of(given: str) -> str:
     start = given.lower().removeprefix("esc-")
     if not _IDS.fullmatch(start):
         raise CallerError(
-            f"proposal: found {given[:40]!r}, expected its id, or its first {PREFIX_CHARS_MIN} characters or more "
-            "(0-9, a-f)"
+            f"{given[:40]!r} is not the id of a proposal: expected its first {PREFIX_CHARS_MIN} characters or more, "
+            "each 0-9 or a-f; council log lists the ids"
         )
     return start
 
@@ -336,7 +336,7 @@ def _only(start: str, proposals: Iterable[tuple[str, str]]) -> str:
         return start if start in found else next(iter(found))
     if not found:
         raise Refused(
-            f"no proposal whose id is, or begins with, {start} was ever put to this council",
+            f"this council has no proposal with an id that begins with {start}; council log lists the ids",
             code="unknown_proposal",
             proposal_id=start,
         )
@@ -397,8 +397,8 @@ def _check(asked: Wanted) -> None:
     unknown = sorted(set(asked.types) - {*kinds, DECISION, DAMAGED})
     if unknown:
         raise CallerError(
-            f"types: there are {', '.join(kinds)}, and {DECISION} for whatever decided something, but no "
-            f"{quoted(unknown[0])}{did_you_mean(unknown[0], [*kinds, DECISION])}"
+            f"{quoted(unknown[0])} is not a type of record: the types are {', '.join(kinds)}, and {DECISION} for "
+            f"every record that decides something{did_you_mean(unknown[0], [*kinds, DECISION])}"
         )
     if not 1 <= asked.limit <= PAGE_MAX:
         raise CallerError(f"limit is {asked.limit}, expected 1 to {PAGE_MAX:,}")

@@ -34,6 +34,12 @@ def _visible(char: str) -> str:
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 
+def council_text(council_id: str) -> str:
+    """A council's id for people: ``council.f8612720dda1d514`` → ``council 'council' (id f8612720)``."""
+    name, _, mark = council_id.rpartition(".")
+    return f"council '{line(name, 80)}' (id {line(mark[:8])})" if name else line(council_id, 80)
+
+
 def span(seconds: float) -> str:
     """A duration for people: ``8 ms``, ``42 s``, ``3 min 5 s``, ``2 h 10 min``, ``3 d 4 h``."""
     if seconds < 0:

@@ -156,7 +156,7 @@ class Coordinator:
         """
         was = self._broken
         name = self.council_id.rpartition(".")[0]
-        closed = f"council {name} was closed by the user who brought it up: bring it up again to go on"
+        closed = f"council {name!r} was closed by the user who brought it up: bring it up again to go on"
         self._broken = was or why or CouncilClosed(closed, name=name, open_ids=[])
         self._timer.cancel()
         if self._appending is not None:  # before the first await, or it would announce and write again

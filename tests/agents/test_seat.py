@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from council.agents.messaging import seat_messages
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot, Turn, as_mind
@@ -29,6 +28,7 @@ from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vot
 from council.protocol.errors import CallDenied
 from council.protocol.signing import Keyring
 from council.protocol.values import plain as as_data
+from tests.logged import capture_logs
 from tests.patience import HANG_S
 from tests.runtime.harness import in_loop, in_virtual_time, run, until
 
@@ -358,11 +358,11 @@ def test_whatever_a_mind_raises_costs_its_ballot_at_once(case: str, kind: str) -
     assert line["why"] == text
     for shown in line.values():  # a lone surrogate could be written nowhere
         assert len(shown.encode("utf-8")) <= 8_000 + 2_000
-    assert "in raising" in line["exception"]
+    assert "in raising" in line["traceback"]
 
 
 def test_what_a_seat_says_of_a_mind_that_raised_is_printed_with_its_traceback(
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """On the seat's own side, as its programmer looks for it."""
 
@@ -370,7 +370,7 @@ def test_what_a_seat_says_of_a_mind_that_raised_is_printed_with_its_traceback(
         raise ValueError("half a pair: \ud800")
 
     fault_of(asked(review))
-    printed = capsys.readouterr().err
+    printed = caplog.text
     assert "Traceback (most recent call last):" in printed
     assert f'File "{__file__}"' in printed
     assert printed.rstrip().endswith("ValueError: half a pair: \\ud800")
@@ -384,7 +384,7 @@ def test_what_says_all_by_itself_is_logged_without_a_traceback() -> None:
         with capture_logs() as logged:
             fault_of(asked(mind))
         (line,) = logged
-        assert "exception" not in line
+        assert "traceback" not in line
 
 
 # Hanging

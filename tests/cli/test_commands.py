@@ -100,15 +100,15 @@ def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["propose"], "'summary'"),
-        (["propose", "x", "--risk", "huge", "--inline"], "'--risk': 'huge' is not one of 'low'"),
+        (["propose"], "SUMMARY is missing"),
+        (["propose", "x", "--risk", "huge", "--inline"], "--risk: 'huge' is not one of 'low'"),
         (["propose", "x", "--inline", "--action", "rm", "{"], "not JSON"),
         (["propose", "x", "--inline", "--action", "rm", "[]"], "must be a JSON object"),
         (["propose", "x", "--inline", "--action", "rm", "[" * 100_000], "not JSON"),
         (["propose", "", "--inline"], "summary"),
         (["propose", "x" * 3_000, "--inline"], "summary"),
-        (["propose", "x", "--inline", "--timeout", "-1"], "time_budget_s"),
-        (["propose", "x", "--inline", "--timeout", "nan"], "time_budget_s"),
+        (["propose", "x", "--inline", "--timeout", "-1"], "--timeout: must be more than 0 seconds"),
+        (["propose", "x", "--inline", "--timeout", "nan"], "--timeout: must be a finite number"),
         (["propose", "x", "--inline", "--body", "@nowhere"], "nowhere"),
         (["propose", "x", "--inline", "--launch"], "--inline"),
         (["propose", "x", "--inline", "--name", "NO SPACES"], "--name"),
@@ -182,7 +182,7 @@ def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Re
     assert document(said.out)["mode"] == "inline"
     assert "in this process" in cli("review").err
     named = cli("review", "--name", "ours")
-    assert (named.code, "no council named ours is up" in named.err) == (4, True)
+    assert (named.code, "no council named 'ours' is up" in named.err) == (4, True)
 
 
 def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
@@ -192,7 +192,7 @@ def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
     known.write(entry("council", pid=os.getpid(), started="another process's start"))
     said = cli("review", "--json")
     assert (said.code, document(said.out)["mode"]) == (0, "inline")
-    assert "council council has crashed: it is gone without having been taken down" in " ".join(
+    assert "council 'council' has crashed: it is gone without having been taken down" in " ".join(
         said.err.split()
     )
     assert "one in this process decides" in " ".join(said.err.split())
@@ -268,7 +268,7 @@ def test_a_history_that_is_none_is_told_with_its_place(cli: Cli, home: Path, com
         (b'[{"role": "user"', "session.txt: is not JSON"),
         (b"user: a", 'line 1: is not JSON.*such as {"role"'),
         (b'{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
-        (b'{"role": "User", "text": "a"}', r"content.history\[0\].role"),
+        (b'{"role": "User", "text": "a"}', r"--history \[0\].role: must be one word"),
         (b"[" * 100_000, "is not JSON"),
         (b"\xff\xfe", "session.txt: is not text in UTF-8"),
     ):
@@ -343,7 +343,7 @@ def test_a_council_that_crashed_is_told_as_that_until_it_is_taken_down(cli: Cli)
         assert (said.code, json.loads(said.out)["error"]["code"]) == (4, "council_died")
         assert "is gone without having been taken down" in said.err
     down = cli("down")
-    assert (down.code, "had ended already" in down.out) == (0, True)
+    assert (down.code, "had ended already" in " ".join(down.out.split())) == (0, True)
     assert known.read("council") is None
     assert "nothing to take down" in " ".join(cli("down").err.split())
     said = cli("status", "--json")

@@ -12,7 +12,7 @@ def test_without_a_council_it_says_so(cli: Cli) -> None:
     for command in ([], ["open"], ["install"]):
         said = cli("dashboard", *command, "--name", "nowhere")
         assert (said.code, said.out) == (4, "")
-        assert "no council named nowhere is up" in said.err
+        assert "no council named 'nowhere' is up" in said.err
         told = json.loads(cli("dashboard", *command, "--name", "nowhere", "--json").out)
         assert (told["exit_code"], told["error"]["code"]) == (4, "unreachable")
 

@@ -464,7 +464,7 @@ def test_rays_own_refusal_of_another_version_is_told_as_such() -> None:
     )
     theirs = f"mismatch {ray.__version__} {connection.versions()['python']} False"
     assert done.stdout.splitlines()[:2] == [theirs, theirs], done.stdout + done.stderr
-    assert "no council named version-of-nobody runs" in done.stdout
+    assert "no council named 'version-of-nobody' runs" in done.stdout
 
 
 def test_a_council_is_launched_beside_the_callers_loop_with_a_users_own_minds(

@@ -298,5 +298,5 @@ def test_a_function_that_the_head_names_is_not_called(tmp_path: Path) -> None:
         )
     finally:
         head.internal_kv_del(hook[0], False, hook[1])
-    assert "no council named nobody" in done.stdout
+    assert "no council named 'nobody'" in done.stdout
     assert list(tmp_path.iterdir()) == []

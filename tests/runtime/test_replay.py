@@ -147,7 +147,7 @@ def test_a_decision_that_was_another_is_told_in_words() -> None:
 def test_an_event_that_is_refused_now_is_told() -> None:
     records = kept(life()[0].records)
     twice = replace(records[2].record, event=records[7].record.event)
-    with pytest.raises(ReplayDiverged, match="it is refused now: lite names"):
+    with pytest.raises(ReplayDiverged, match="it is refused now: this council has no proposal"):
         replayed(changed(records, 3, record=twice))
     with pytest.raises(ReplayDiverged, match="begins with a coordinator's start"):
         replayed(records[1:])

@@ -6,7 +6,6 @@ import asyncio
 import json as jsons
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from council.cli.decide.worst import Cap, Estimate, SeatCost
-    from council.protocol.envelope import Envelope
 
 COLUMNS = ("plan", "ballot", "ruling", "again", "halted", "observing", "shortening")
 
@@ -72,7 +70,8 @@ def estimate(
         content = _content(file)
     if history is not None:
         content["history"] = submit.history(history)
-    found = asyncio.run(estimated(Where(config).loaded().config, _drafted(content, risk)))
+    proposal = submit.drafted("estimate", {"body": "", "action": None, **content}, str(risk))
+    found = asyncio.run(estimated(Where(config).loaded().config, proposal))
     code = DONE if found.works else REJECTED
     return report.result({"estimate": found.plain()}, _rendered(found), code)
 
@@ -91,21 +90,6 @@ def _content(file: str) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise UsageFault(f"--file {file}: expected a proposal, with a summary; its content is not an object")
     return {key: given[key] for key in ("summary", "body", "action", "wait_for", "history") if key in given}
-
-
-def _drafted(content: dict[str, Any], risk: Risk) -> Envelope:
-    from council.agents.messaging.ids import new_id
-    from council.protocol.envelope import Envelope
-
-    return Envelope.build(
-        msg_id=new_id(),
-        timestamp=datetime.now(UTC),
-        sender="estimate",
-        role="proposer",
-        type="PROPOSAL",
-        risk_level=str(risk),
-        content={"body": "", "action": None, **content},
-    )
 
 
 # How it is shown

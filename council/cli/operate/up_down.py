@@ -46,7 +46,7 @@ def up(
     if json:
         keys = ("name", "address", "namespace", "pid", "log", "panel", "dashboard")
         return report.result({"up": {key: getattr(found, key) for key in keys} | {"seats": seats}}, None)
-    report.print(f"council {found.name} is up, with {', '.join(seats)}", style="green")
+    report.print(f"council {found.name!r} is up: {', '.join(seats)}", style="green")
     for line in host_launch.notes_on(found, wanted):
         report.print(line, style="bright_black", soft_wrap=True)
     named = "" if found.name == "council" else f" --name {found.name}"
@@ -74,7 +74,7 @@ def down(
     wanted = Where(config, name).loaded().config.name
     kept = known.read(wanted)
     if kept is None:
-        raise Unreachable(f"no council named {wanted} is up here: there is nothing to take down")
+        raise Unreachable(f"no council named {wanted!r} is up here: there is nothing to take down")
     if kept.stale():
         host_launch.forget(kept)
         said = f"it had crashed, for its process {kept.pid} had ended already"
@@ -82,7 +82,7 @@ def down(
         if not yes:
             _confirm_down(wanted, config, report)
         said = host_launch.down(kept, report)
-    return report.result({"down": {"name": wanted, "how": said}}, f"council {wanted} is down: {said}")
+    return report.result({"down": {"name": wanted, "how": said}}, f"council {wanted!r} is down: {said}")
 
 
 def _confirm_down(name: str, config: Path | None, report: Report) -> None:
@@ -100,10 +100,10 @@ def _confirm_down(name: str, config: Path | None, report: Report) -> None:
     except CouncilError as error:
         open_now = f"open proposals can't be read ({error})"
     if report.as_json or not sys.stdin.isatty():
-        raise UsageFault(f"council {name}: {open_now}; give --yes to take it down all the same")
-    report.note(f"council {name}: {open_now}.")
+        raise UsageFault(f"council {name!r}: {open_now}; give --yes to take it down all the same")
+    report.note(f"council {name!r}: {open_now}.")
     if not typer.confirm("Take it down?", err=True):
-        raise Interrupted(f"council {name} stays up", REJECTED)
+        raise Interrupted(f"council {name!r} stays up", REJECTED)
 
 
 def status(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:

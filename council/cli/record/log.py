@@ -72,8 +72,7 @@ def log(
     now = datetime.now(UTC)
     asked: Asked = {"proposal": proposal, "types": types, "seat": seat}
     asked["since"], asked["until"] = moment("--since", since, now), moment("--until", until, now)
-    report = Report(as_json=json)
-    damaged = 0
+    report, damaged = Report(as_json=json), 0
     day: date | None = None
     with reading(Where(config, name, address), url, report) as source:
         entries = (_followed if follow else _entries)(source, asked, limit, oldest_first, report)
@@ -89,6 +88,8 @@ def log(
                 raise
     if damaged:
         report.note(f"{count(damaged, 'record')} damaged: council verify says what is wrong with the journal")
+    if day is None and not follow and not json:
+        report.note("no record matches")
     return REJECTED if damaged else DONE
 
 

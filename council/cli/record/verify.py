@@ -19,7 +19,7 @@ from council.cli.reach import Where
 from council.cli.record.sources import Name
 from council.cli.record.store import Url, apart, opened
 from council.cli.report import DONE, Report, UsageFault, judged
-from council.kinds.text import clean, count, line
+from council.kinds.text import clean, council_text, count, line
 
 if TYPE_CHECKING:
     from council.journal.checkpoint import Checkpoint
@@ -177,7 +177,7 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
     document = {"position": proof.position, "packet": loads(proof.content), "checkpoint": kept.document()}
     lines = [
         f"packet {packet.packet_id}, {line(packet.packet_type)} of {packet.timestamp:%Y-%m-%d %H:%M:%S}Z, is record "
-        f"{proof.position:,} of journal {line(kept.journal)} of the council {line(kept.council_id)}",
+        f"{proof.position:,} of journal {line(kept.journal)} of {council_text(kept.council_id)}",
         *_record(proof),
         f"the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z, over {count(kept.position, 'record')}, says so",
         _signed_by(kept.key, wanted),
