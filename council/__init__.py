@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from council.core.state import Ballot, Decision, Escalation, Tally
     from council.journal.entries import Entry, HistoryPage
     from council.protocol.envelope import Envelope, Requester
-    from council.runtime.open_escalations import OpenEscalation
     from council.protocol.errors import CouncilError, NotApproved, NotVerified
+    from council.runtime.open_escalations import OpenEscalation
 
 __version__ = "0.1.0"
 

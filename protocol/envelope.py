@@ -124,7 +124,10 @@ class Requester(Model):
         """All of it on one line: ``deploy-bot for ada@web-3 in ~/shop (shop.git)``."""
         place = f"{self.user or ''}{f'@{self.host}' if self.host else ''}"
         words = [self.agent, f"for {place}" if self.agent and place else place]
-        words += [f"in {self.folder}" if self.folder else "", f"({self.repository})" if self.repository else ""]
+        words += [
+            f"in {self.folder}" if self.folder else "",
+            f"({self.repository})" if self.repository else "",
+        ]
         return " ".join(word for word in words if word)
 
 

@@ -91,6 +91,10 @@ class Report:
         """The console of progress and remarks."""
         return _console(stderr=True)
 
+    def can_ask(self) -> bool:
+        """Whether somebody can be asked: on a terminal, and not for a JSON document."""
+        return not self.as_json and sys.stdin is not None and sys.stdin.isatty() and self.notes.is_terminal
+
     def result(self, document: Mapping[str, Any], shown: RenderableType | None, code: int = DONE) -> int:
         """Prints the result, and returns ``code``."""
         if self.as_json:

@@ -36,8 +36,8 @@ from council.runtime import messages
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver, Opened, escalations
-from council.runtime.open_escalations import Waiting, packed
 from council.runtime.messages import Message, Stalled, failure
+from council.runtime.open_escalations import Waiting, packed
 from council.runtime.questions import (
     AskDecision,
     AskEscalations,

@@ -144,7 +144,9 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
     ]
 
 
-@lru_cache(maxsize=WAITING_MAX)  # a status is asked for twice a second, and large arguments take 10 ms to read
+@lru_cache(
+    maxsize=WAITING_MAX
+)  # a status is asked for twice a second, and large arguments take 10 ms to read
 def _asked_for(proposal: bytes) -> dict[str, Any]:
     """The action, its arguments as JSON text on one line, and who asks, of a proposal's canonical bytes."""
     content = codec.decode(proposal, canonical=True).content if proposal else None

@@ -66,7 +66,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "proposal with a requester": _proposal(
         action=_ACTION,
-        requester={"agent": "deploy-bot", "user": "ada", "host": "web-3", "folder": "~/shop", "repository": "shop.git"},
+        requester={
+            "agent": "deploy-bot",
+            "user": "ada",
+            "host": "web-3",
+            "folder": "~/shop",
+            "repository": "shop.git",
+        },
     ),
     "vote": _vote(),
     "vote with a control packet": _vote(vote="abstain", control_packet=_CONTROL),

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from council.protocol.codec import (
     ENVELOPE_BYTES_MAX,
-    WIRE_VERSION,
     claims_of,
     decode,
     encode,
@@ -67,7 +66,8 @@ CONTENTS = st.one_of(
         time_budget_s=st.floats(0, 86_400, exclude_min=True),
         supersedes=st.none() | IDS,
         history=st.lists(TURNS, max_size=3),
-        requester=st.none() | st.builds(Requester, agent=st.none() | SHORT_TEXTS, folder=st.none() | SHORT_TEXTS),
+        requester=st.none()
+        | st.builds(Requester, agent=st.none() | SHORT_TEXTS, folder=st.none() | SHORT_TEXTS),
     ),
     st.builds(
         Vote,

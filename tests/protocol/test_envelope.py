@@ -18,13 +18,13 @@ from council.protocol.envelope import (
     HISTORY_TURNS_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
+    REQUESTER_CHARS_MAX,
     SUMMARY_CHARS_MAX,
     Action,
     Envelope,
     Escalation,
     Heartbeat,
     Info,
-    REQUESTER_CHARS_MAX,
     Proposal,
     Requester,
     Vote,
@@ -297,7 +297,13 @@ def test_a_requester_is_short_text_on_one_line() -> None:
 
 
 def test_a_requester_reads_as_one_name() -> None:
-    whole = {"agent": "deploy-bot", "user": "ada", "host": "web-3", "folder": "~/shop", "repository": "shop.git"}
+    whole = {
+        "agent": "deploy-bot",
+        "user": "ada",
+        "host": "web-3",
+        "folder": "~/shop",
+        "repository": "shop.git",
+    }
     for left_out, said in (
         ((), "deploy-bot for ada@web-3 in ~/shop (shop.git)"),
         (("agent",), "ada@web-3 in ~/shop (shop.git)"),
