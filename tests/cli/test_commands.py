@@ -307,7 +307,7 @@ def test_an_escalation_is_listed_answered_and_shown(cli: Cli, up: Up) -> None:
     council = up(council_of(prime=ASKS, humans={"ada": "kept"}))
     waiting = str(council.propose("Drop the table").escalation_id)
     assert cli("show", waiting).code == 3
-    stranger = cli("answer", waiting, "--approve", "--as", "mallory")
+    stranger = cli("answer", waiting, "--approve", "--reason", "mine", "--as", "mallory")
     assert stranger.code == 2
     assert "mallory" in stranger.err
     assert f"those who may answer in {council.status()['council_id']}: ada;" in " ".join(stranger.err.split())
