@@ -84,7 +84,11 @@ def _not_waiting(council: Council, begin: str, given: str) -> Exception:
         proposal_id = next((each.proposal_id for each in entries if each.proposal_id), begin)
         decided = council.decision(proposal_id)
     except Refused:
-        return UsageFault(f"no escalation {given!r}: council escalations lists them")
+        return Refused(
+            f"no escalation {given!r}: council escalations lists them",
+            code="unknown_proposal",
+            proposal_id=begin,
+        )
     if decided is None:
         return Refused(
             f"{proposal_id} does not wait for a human: the council still deliberates", code="not_escalated"
@@ -96,7 +100,7 @@ def _not_waiting(council: Council, begin: str, given: str) -> Exception:
         )
     return Refused(
         f"{proposal_id} does not wait for a human: it is {decided.outcome or decided.standing}",
-        code="decided",
+        code="closed",
     )
 
 
@@ -120,10 +124,11 @@ def settle(council: Council, wanted: Wanted, report: Report, where: Sequence[str
         if said not in ("a", "approve", "r", "reject"):
             return None
         approve = said.startswith("a")
-    if not reason:
-        reason = _ask(report, "reason: " if approve and case.risk == "high" else "reason (may be empty): ")
-        if approve and case.risk == "high" and not reason:
-            raise UsageFault(needs_reason)
+    is_needed = approve and case.risk == "high"
+    if not reason and (is_needed or not wanted.approve):
+        reason = _ask(report, "reason: " if is_needed else "reason (may be empty): ")
+    if is_needed and not reason:
+        raise UsageFault(needs_reason)
     return Answer(case.escalation_id, approve, reason)
 
 
