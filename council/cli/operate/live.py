@@ -55,7 +55,7 @@ class Screen:
         self._follow = follow
         self._screen = follow and not report.as_json and report.out.is_terminal
         self._status: dict[str, Any] | None = None
-        self._waiting: list[Escalation] = []
+        self._waiting: Sequence[Escalation] = []
         self._recent: deque[Event] = deque(maxlen=RECENT_MAX)
         self._trouble = ""
         self._ended = asyncio.Event()
