@@ -44,7 +44,9 @@ PUBLIC = {
     "NotApproved",
     "NotVerified",
     "Observation",
+    "OpenEscalation",
     "Opinion",
+    "Requester",
     "Ruling",
     "RulingMind",
     "SeatConfig",
@@ -237,7 +239,7 @@ def test_the_shared_keywords_are_those_of_what_takes_them() -> None:
     """Mutation: a key of the configuration, or a detail of a draft, that users could not give by its name."""
     drafted = inspect.signature(Council.draft, eval_str=True, locals={"Literal": Literal}).parameters.values()
     keywords = {each.name: each.annotation for each in drafted if each.kind is each.KEYWORD_ONLY}
-    assert get_type_hints(Details) == keywords
+    assert get_type_hints(Details, localns={"Requester": council.Requester}) == keywords
     hints = get_type_hints(Settings, localns={"SeatConfig": SeatConfig})
     assert set(hints) == set(COUNCIL_KEYS)
     assert "SeatConfig" in str(hints.pop("seats"))
