@@ -65,6 +65,7 @@ ROOMS = (
     "cli.options",
     "cli.reach",
     "cli.render",
+    "cli.card",
     "cli.overview",
     "cli.record",
     "cli.decide",

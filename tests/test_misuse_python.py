@@ -24,7 +24,10 @@ from tests.patience import HANG_S
 ROOT = Path(__file__).parent.parent
 ID = "an id: 8 to 32 of the characters 0-9 and a-f"
 NAMES = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-SHAPE = 'expected Action(tool, args) or a mapping {"tool": ..., "args": {...}}, for example Action("shell", {"command": "ls"})'
+SHAPE = (
+    'expected Action(tool, args) or a mapping {"tool": ..., "args": {...}}, '
+    'for example Action("shell", {"command": "ls"})'
+)
 
 
 @pytest.fixture(scope="module")

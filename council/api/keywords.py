@@ -28,7 +28,7 @@ from council.protocol.errors import CallerError, ConfigError, EnvelopeError
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, NotifyConfig, SeatConfig
-    from council.protocol.envelope import Envelope
+    from council.protocol.envelope import Envelope, Requester
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,6 +47,7 @@ class Details(TypedDict, total=False):
     timeout_s: float | None
     supersedes: str | None
     history: History | None
+    requester: Requester | Mapping[str, str | None] | None
 
 
 # What they are if they are not given.
@@ -58,6 +59,7 @@ PLAIN: Details = {
     "timeout_s": None,
     "supersedes": None,
     "history": None,
+    "requester": None,
 }
 
 
@@ -71,6 +73,8 @@ class Guarding(TypedDict, total=False):
     hide: Sequence[str]
     verify: Callable[..., Any] | None
     revert: Callable[..., Any] | None
+    requester: Requester | Mapping[str, str | None] | None
+    requester: Requester | Mapping[str, str | None] | None
 
 
 class ClientSettings(TypedDict, total=False):

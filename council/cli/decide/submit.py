@@ -129,16 +129,18 @@ def decide(
 ) -> int:
     """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code."""
     from council.api.client import handle_of
+    from council.api.requester import of_this_process
     from council.cli.decide.deliberate import deliberate
 
     check(summary, body, details)
     if wait_for_human and (where.inline or where.launch):
         raise UsageFault(NOBODY_ANSWERS)
+    requester = of_this_process()  # before the working folder is left
     with opened(where, report, sole=sole) as (council, how):
         if wait_for_human and how != "connected":
             raise UsageFault(NOBODY_ANSWERS)
         handle_of(council).on_waiting = None  # this command shows it
-        envelope = council.draft(summary, body, **details)
+        envelope = council.draft(summary, body, **details, requester=requester)
         seats = [seat["name"] for seat in council.status()["seats"]]
         decision = deliberate(
             council,

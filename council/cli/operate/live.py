@@ -11,7 +11,7 @@ import termios
 import time
 import tty
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class Screen:
         self._follow = follow
         self._screen = follow and not report.as_json and report.out.is_terminal
         self._status: dict[str, Any] | None = None
-        self._waiting: list[Escalation] = []
+        self._waiting: Sequence[Escalation] = []
         self._recent: deque[Event] = deque(maxlen=RECENT_MAX)
         self._trouble = ""
         self._ended = asyncio.Event()

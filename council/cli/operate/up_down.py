@@ -115,11 +115,10 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         found, waiting = council.status(), council.escalations()
     from council.cli import overview
-    from council.core.state import plain
 
-    return report.result(
-        {**found, "escalations": plain(waiting)}, overview.status(found, waiting, time.time())
-    )
+    now_s = time.time()
+    escalations = [each.document(now_s) for each in waiting]
+    return report.result({**found, "escalations": escalations}, overview.status(found, waiting, now_s))
 
 
 def watch(
