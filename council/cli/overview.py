@@ -87,6 +87,17 @@ def seats(status: Mapping[str, Any]) -> Table:
     return found
 
 
+def seats_in_a_line(status: Mapping[str, Any]) -> Text:
+    """The roll in few cells: who is active, and who is not."""
+    active = [seat["name"] for seat in status["seats"] if seat["active"]]
+    others = [seat["name"] for seat in status["seats"] if not seat["active"]]
+    return Text.assemble(
+        text(", ".join(active) or "none", "green" if active else "red"),
+        " active" if active else "",
+        text(f"; {', '.join(others)} inactive", "red") if others else "",
+    )
+
+
 def bar(age_s: float, limit_s: float) -> Text:
     """The share of the time that a seat may be silent which has passed."""
     part = min(max(age_s / limit_s, 0.0), 1.0)

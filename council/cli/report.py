@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
+import io
 import json
 import os
 import sys
@@ -199,14 +201,38 @@ def flushed(code: int) -> int:
     return code
 
 
+# What stands for our own characters on a terminal that has only those of ASCII; others become a question mark.
+_PLAIN = {**dict.fromkeys("─━—−–·", "-"), "…": ".", "→": ">", "✓": "+", "✗": "x", "○": "o", "│": "|"}
+
+
+def _in_plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(char, "?") for char in lost), error.end
+
+
+codecs.register_error("council.plain", _in_plain)
+
+
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
+    from rich.console import Console, ConsoleDimensions
 
     class Ours(Console):
+        @property
+        def size(self) -> ConsoleDimensions:
+            """As it is now: a terminal may be made wider and narrower while it is drawn on."""
+            found = super().size
+            return ConsoleDimensions(min(found.width, COLUMNS_MAX), found.height)
+
+        @size.setter
+        def size(self, size: tuple[int, int]) -> None:
+            self._width, self._height = size
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich itself would end the process with code 1
 
-    console = Ours(stderr=stderr, highlight=False, emoji=False)
-    if console.width > COLUMNS_MAX:
-        console.width = COLUMNS_MAX
-    return console
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+        stream.reconfigure(errors="council.plain")  # a locale without UTF-8
+    return Ours(stderr=stderr, highlight=False, emoji=False)
