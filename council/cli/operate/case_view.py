@@ -26,6 +26,10 @@ def case_view(story: Story, now_s: float) -> RenderableType:
     """A case in full, for a terminal of any width. ``now_s`` are Unix seconds."""
     parts: list[RenderableType] = [_standing(story, now_s), *_proposed(story)]
     decided, waiting = story.decision, story.escalation
+    if waiting is not None and _waits(story):
+        parts.append(
+            Text.assemble(("to answer: ", DIM), text(f"council answer {waiting.escalation_id}", "bold"))
+        )
     if waiting is not None:
         parts += _under("why a human", [text(waiting.detail)])
     elif decided is not None:
@@ -40,15 +44,17 @@ def case_view(story: Story, now_s: float) -> RenderableType:
         how = "approved" if answer.approve else "rejected"
         parts += _under("answer", [text(f"{answer.human} {how} it: {answer.reason or 'no reason given'}")])
     parts += _body(story)
-    if waiting is not None and (decided is None or not decided.final):
-        parts += _under("to answer", [text(f"council answer {waiting.escalation_id}", "bold")])
     return Group(*parts, "", text(f"proposal {story.proposal_id}", DIM))
+
+
+def _waits(story: Story) -> bool:
+    return story.decision is None or not story.decision.final
 
 
 def _standing(story: Story, now_s: float) -> Text:
     """How it stands, its risk, its age and its time left, on one line."""
     decided, waiting = story.decision, story.escalation
-    if waiting is not None and (decided is None or not decided.final):
+    if waiting is not None and _waits(story):
         ages = f"asked {span(now_s - waiting.asked_wall_s)} ago"
         left = f"{span(max(0.0, waiting.expires_wall_s - now_s))} left"
         style = render.RISK_STYLES[waiting.risk_level]

@@ -35,7 +35,8 @@ MARK = "> "
 class Cases:
     """What waits for a human, what is open and what was decided; ``opened`` is the proposal id of the opened case.
 
-    ``marked`` is the row of the selected case as it was last drawn.
+    As it was last drawn, ``marked`` is the row of the selected case, and ``lines_below`` the number of lines of the
+    opened case that are below the screen.
     """
 
     def __init__(self, council: Council) -> None:
@@ -48,6 +49,7 @@ class Cases:
         self._first_line = self._page = 0
         self.opened: str | None = None
         self.marked: RenderableType | None = None
+        self.lines_below = 0
 
     # Keys
 
@@ -99,7 +101,7 @@ class Cases:
         self.marked = None
         counts = (len(waiting), status["open_count"], sum(status["decided"].values()))
         titles = (f"wait{'s' if len(waiting) == 1 else ''} for a human", "open", "decided")
-        rows = (max(1, height // 4), max(1, height // 5), max(1, height // 6))
+        rows = (max(1, height // 4), max(1, height // 6), max(1, height // 8))
         found: list[RenderableType] = []
         for title, number, listed, rows_max in zip(
             titles, counts, (escalated, open_rows, decided), rows, strict=True
@@ -161,6 +163,7 @@ class Cases:
         lines = console.render_lines(shown, pad=False)
         self._page = max(1, height - 1)
         self._first_line = min(self._first_line, max(0, len(lines) - height))
+        self.lines_below = max(0, len(lines) - height - self._first_line)
         return lines[self._first_line : self._first_line + height]
 
 

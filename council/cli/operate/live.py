@@ -20,7 +20,7 @@ from council.cli import overview, render
 from council.cli.operate.cases import ROOMY_LINES, ROW_COLUMNS, Cases, on_one_line, rule
 from council.cli.operate.keyboard import QUIT, keys
 from council.cli.report import DONE, Report
-from council.kinds.text import line
+from council.kinds.text import count, line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seco
 PAUSE_S = 2.0  # before another try, while the council does not answer
 RECENT_MAX = 200
 REDRAW_S = 0.25
-SEATS_COLUMNS = 72  # of the table of seats, and what is narrower has one line of them
+# The size that the tables of seats and of what they spent need. A smaller screen has lines in their place.
+SEATS_COLUMNS, SEATS_LINES, BUDGET_COLUMNS = 72, 30, 80
 PACE = timedelta(minutes=1)  # tokens a minute are those of the calls that ended within it
 CALLS_MAX = 100_000  # kept for that; more in a minute than any council makes
 PROPOSALS_MAX = 10_000
@@ -54,9 +55,7 @@ class Screen:
         self._follow = follow
         console = report.out
         # A dumb terminal, as screen readers and editors have, can't place anything: it gets lines.
-        self._screen = (
-            follow and not report.as_json and console.is_terminal and not console.is_dumb_terminal
-        )
+        self._screen = follow and not report.as_json and console.is_terminal and not console.is_dumb_terminal
         self._status: dict[str, Any] | None = None
         self._waiting: list[Escalation] = []
         self._recent: deque[Event] = deque(maxlen=RECENT_MAX)
@@ -80,7 +79,8 @@ class Screen:
         found += [*overview.inactive_seats(status), *overview.stalled(status)]
         found += self._cases.lists(status, self._waiting, width, height)
         found.append(rule("seats", roomy=roomy))
-        found.append(overview.seats(status) if width >= SEATS_COLUMNS else overview.seats_in_a_line(status))
+        is_large = width >= SEATS_COLUMNS and height >= SEATS_LINES
+        found.append(overview.seats(status) if is_large else overview.seats_in_a_line(status))
         return [*found, rule("events", roomy=roomy)]
 
     async def _run(self) -> int:
@@ -182,9 +182,7 @@ class Screen:
             yield None
             return
         # It is refreshed on the loop, so that what fails in drawing ends the command, with the screen restored.
-        live = Live(
-            get_renderable=self._drawing, console=self._report.out, screen=True, auto_refresh=False
-        )
+        live = Live(get_renderable=self._drawing, console=self._report.out, screen=True, auto_refresh=False)
         with contextlib.ExitStack() as taken:
 
             def take() -> None:
@@ -205,7 +203,6 @@ class Screen:
             return Text("")
         console = self._report.out
         height = console.size.height
-        foot = Text(line(self._trouble), "yellow") if self._trouble else Text(self._help(), render.DIM)
         room = max(1, height - 1)
         if self._cases.opened is not None:
             shown = self._cases.case_lines(console, room)
@@ -220,14 +217,17 @@ class Screen:
             first = max(0, marked + 1 - room)  # the selected row is on the screen, however low that is
             shown = shown[first : first + room]
         shown += [[]] * (room - len(shown))
+        said = self._help() if console.width >= ROW_COLUMNS else self._help().replace("  ·  ", ", ")
+        foot = Text(line(self._trouble), "yellow") if self._trouble else Text(said, render.DIM)
         return Group(SegmentLines(shown, new_lines=True), on_one_line(foot))
 
     def _help(self) -> str:
-        if self._report.out.width < ROW_COLUMNS:
-            return "q, Esc, arrows" if self._cases.opened else "q, Enter, arrows"
         if self._cases.opened is not None:
-            return "q ends  ·  Esc or ← goes back  ·  ↑ ↓ scroll"
-        return f"q or Ctrl-C ends{'  ·  ↑ ↓ select  ·  Enter opens' if self._cases.marked else ''}"
+            more = f"  ·  {count(below, 'more line')}" if (below := self._cases.lines_below) else ""
+            return f"q ends  ·  Esc goes back  ·  arrows scroll{more}"
+        if self._cases.marked is None:
+            return "q or Ctrl-C ends"
+        return "q ends  ·  arrows select  ·  Enter opens"
 
 
 class Top(Screen):
@@ -254,14 +254,17 @@ class Top(Screen):
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
         found: list[RenderableType] = [overview.heading(status), ""]
-        found.append(overview.budget(status["budget"], pace=self._pace()))
+        is_wide = self._report.out.width >= BUDGET_COLUMNS
+        budget = overview.budget if is_wide else overview.budget_in_lines
+        found.append(budget(status["budget"], pace=self._pace()))
         if self._proposals:
             dearest = sorted(
                 ((proposal_id, *sums) for proposal_id, sums in self._proposals.items()),
                 key=lambda each: (each[3], each[2]),
                 reverse=True,
             )
-            found += [rule("costliest of late"), overview.costliest(dearest[: max(3, height // 4)])]
+            listed = overview.costliest if is_wide else overview.costliest_in_lines
+            found += [rule("costliest of late"), listed(dearest[: max(3, height // 4)])]
         found.append(rule("calls"))
         if not status["budget"]["council"]["calls"]:
             found.append(render.text("no model has been called", render.DIM))
