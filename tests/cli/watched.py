@@ -46,7 +46,7 @@ def main(mode: str) -> int:
     with council_to_watch() as council:
         drafted = council.draft("slow: move the cache", wait_for="all", timeout_s=3_600)
         threading.Thread(target=council.propose, args=(drafted,), daemon=True).start()
-        return Screen(council, Report()).watch()
+        return Screen(council, Report(), since=0).watch()
 
 
 if __name__ == "__main__":

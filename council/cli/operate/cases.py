@@ -100,7 +100,8 @@ class Cases:
             self._selected = self._ids[min(place, len(self._ids) - 1)] if self._ids else None
         self.marked = None
         counts = (len(waiting), status["open_count"], sum(status["decided"].values()))
-        titles = (f"wait{'s' if len(waiting) == 1 else ''} for a human", "open", "decided")
+        waits = f"wait{'s' if len(waiting) == 1 else ''} " if wide else ""
+        titles = (f"{waits}for a human", "open", "decided")
         rows = (max(1, height // 4), max(1, height // 6), max(1, height // 8))
         found: list[RenderableType] = []
         for title, number, listed, rows_max in zip(
