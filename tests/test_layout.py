@@ -63,6 +63,7 @@ ROOMS = (
     "cli.options",
     "cli.reach",
     "cli.render",
+    "cli.card",
     "cli.overview",
     "cli.record",
     "cli.decide",

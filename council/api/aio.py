@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from council.agents.messaging import spans
 from council.api import handle as handles
+from council.api import requester as requesters
 from council.api.event_stream import Events
 from council.api.guard import Guard
-from council.api.handle import Handle
+from council.api.handle import MADE_UP_NAME, Handle
 from council.api.keywords import (
     ClientSettings,
     Details,
@@ -32,10 +33,11 @@ from council.api.keywords import (
     turns_of,
 )
 from council.config.human_keys import current_user
-from council.core.state import ActionStage, Decision, Escalation
+from council.core.state import ActionStage, Decision
 from council.journal.entries import Asked, HistoryPage, wanted
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, CouncilError
+from council.runtime.open_escalations import OpenEscalation, opened
 from council.runtime.questions import AskDecision, AskEscalations, AskHistory
 
 if TYPE_CHECKING:
@@ -73,6 +75,11 @@ class AsyncCouncil:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    @functools.cached_property
+    def _requester(self) -> dict[str, str]:
+        """Who this client says it is: its own name, if it was given one, and what this process knows."""
+        return requesters.of_this_process(None if MADE_UP_NAME.fullmatch(self.sender) else self.sender)
 
     @classmethod
     def launch(
@@ -133,6 +140,7 @@ class AsyncCouncil:
             "time_budget_s": self.config.time_budget_s if timeout_s is None else timeout_s,
             "supersedes": details.get("supersedes"),
             "history": turns_of(details.get("history")),
+            "requester": requesters.changed(self._requester, details.get("requester")) or None,
         }
         return new_proposal(
             self.sender,
@@ -226,9 +234,9 @@ class AsyncCouncil:
         return await self._handle.session.ask(AskDecision(proposal_id))
 
     @_on_its_loop
-    async def escalations(self) -> list[Escalation]:
-        """The escalations that wait for a human, oldest first."""
-        return await self._handle.session.ask(AskEscalations())
+    async def escalations(self) -> list[OpenEscalation]:
+        """The escalations that wait for a human, oldest first, with the action that is asked for and who asks."""
+        return [opened(each) for each in await self._handle.session.ask(AskEscalations())]
 
     @_on_its_loop
     async def status(self) -> dict[str, Any]:

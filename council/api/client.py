@@ -23,7 +23,7 @@ from council.api.guard import Guard
 from council.api.handle import Handle
 from council.api.keywords import ClientSettings, Details, Guarding, History, Settings, check_many
 from council.core.state import Decision, RiskLevel
-from council.protocol.envelope import Envelope
+from council.protocol.envelope import Envelope, Requester
 from council.protocol.errors import CouncilError
 
 if TYPE_CHECKING:
@@ -140,13 +140,16 @@ class Council:
         timeout_s: float | None = None,
         supersedes: str | None = None,
         history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
     ) -> Envelope:
         """A PROPOSAL envelope, not submitted yet. Submitting it again is a retry, never a second proposal.
 
         ``action`` is ``{"tool": str, "args": {...}}``. ``timeout_s`` is the time budget in seconds. A proposal with
         an action waits for every seat by default (rules 1.5). ``history`` is what was said and done before, oldest
         first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each seat's model is shown the relevant part of
-        it. Raises EnvelopeError or CallerError, which names the field.
+        it. ``requester`` says who asks: a ``Requester``, or a mapping with those of its fields that are not the
+        default, such as ``{"agent": "deploy-bot"}``. By default it is this client's name or program, the user, the
+        host, the working folder and its git repository. Raises EnvelopeError or CallerError, which names the field.
         """
         return self.aio.draft(
             summary,
@@ -158,6 +161,7 @@ class Council:
             timeout_s=timeout_s,
             supersedes=supersedes,
             history=history,
+            requester=requester,
         )
 
     propose = blocking(AsyncCouncil.propose)
@@ -198,6 +202,7 @@ class Council:
         such as one whose repr is an address, if there is no ``describe``. The result of the call is reported.
         ``verify(result, *args)`` then says whether it is as intended. If it returns nothing true or raises, or if the
         call itself raises, ``revert(*args)`` runs, and the caller gets NotVerified or the call's own error.
+        ``requester`` is as in ``draft``.
         """
         return Guard(how, self.aio, self)
 

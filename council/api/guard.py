@@ -159,6 +159,7 @@ class _Call:
             "risk": self._how.get("risk", "low"),
             "timeout_s": self._how.get("timeout_s"),
             "wait_for_human": self._how.get("wait_for_human", False),
+            "requester": self._how.get("requester"),
         }
 
     def _fingerprints(self) -> dict[str, Fingerprint]:

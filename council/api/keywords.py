@@ -14,7 +14,7 @@ from council.protocol.errors import CallerError, ConfigError
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, SeatConfig
-    from council.protocol.envelope import Envelope
+    from council.protocol.envelope import Envelope, Requester
 
 
 # What was said and done before a proposal, oldest first: ``("user", "…")``, or ``{"role": "user", "text": "…"}``.
@@ -31,6 +31,7 @@ class Details(TypedDict, total=False):
     timeout_s: float | None
     supersedes: str | None
     history: History | None
+    requester: Requester | Mapping[str, str | None] | None
 
 
 class Guarding(TypedDict, total=False):
@@ -43,6 +44,7 @@ class Guarding(TypedDict, total=False):
     hide: Sequence[str]
     verify: Callable[..., Any] | None
     revert: Callable[..., Any] | None
+    requester: Requester | Mapping[str, str | None] | None
 
 
 class ClientSettings(TypedDict, total=False):

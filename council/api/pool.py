@@ -30,10 +30,11 @@ from council.api.guard import Guard
 from council.api.handle import Handle, connect, in_process, launch
 from council.api.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
 from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-from council.core.state import Decision, Escalation, council_of
+from council.core.state import Decision, council_of
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.runtime.loop_thread import Background
+from council.runtime.open_escalations import OpenEscalation
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -168,7 +169,7 @@ class AsyncPool:
     answer = _routed(AsyncCouncil.answer)
     decision = _routed(AsyncCouncil.decision)
 
-    async def escalations(self) -> list[Escalation]:
+    async def escalations(self) -> list[OpenEscalation]:
         """The escalations of all councils that wait for a human, oldest first."""
         found = await asyncio.gather(*(council.escalations() for council in self._councils))
         return sorted((each for some in found for each in some), key=lambda each: each.asked_wall_s)

@@ -93,6 +93,10 @@ class Report:
         """The console of progress and remarks."""
         return _console(stderr=True)
 
+    def can_ask(self) -> bool:
+        """Whether somebody can be asked: on a terminal, and not for a JSON document."""
+        return not self.as_json and sys.stdin is not None and sys.stdin.isatty() and self.notes.is_terminal
+
     def result(self, document: Mapping[str, Any], shown: RenderableType | None, code: int = DONE) -> int:
         """Prints the result, and returns ``code``."""
         if self.as_json:
@@ -201,18 +205,19 @@ def flushed(code: int) -> int:
     return code
 
 
-# What stands for our own characters on a terminal that has only those of ASCII; others become a question mark.
-_PLAIN = {**dict.fromkeys("─━—−–·", "-"), "…": ".", "→": ">", "✓": "+", "✗": "x", "○": "o", "│": "|"}
+_UNENCODABLE = "council.ascii"
+# Each is one column wide, as the sign is, so that a screen keeps its shape.
+_SIGNS = dict.fromkeys("·–—−─━", "-") | {"…": "~", "│": "|", "→": ">", "•": "*", "“": '"', "”": '"'}
+_SIGNS |= {"✓": "+", "✗": "x", "○": "o"}
 
 
-def _in_plain(error: UnicodeError) -> tuple[str, int]:
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """For a locale without UTF-8: our own signs in ASCII, and any other character as its number."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lost = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(char, "?") for char in lost), error.end
-
-
-codecs.register_error("council.plain", _in_plain)
+    unencodable = error.object[error.start : error.end]
+    said = (_SIGNS.get(char) or char.encode("ascii", "backslashreplace").decode() for char in unencodable)
+    return "".join(said), error.end
 
 
 def _console(*, stderr: bool) -> Console:
@@ -234,5 +239,6 @@ def _console(*, stderr: bool) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-        stream.reconfigure(errors="council.plain")  # a locale without UTF-8
+        codecs.register_error(_UNENCODABLE, _in_ascii)
+        stream.reconfigure(errors=_UNENCODABLE)
     return Ours(stderr=stderr, highlight=False, emoji=False)

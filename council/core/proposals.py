@@ -186,7 +186,7 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
         if first.digest == answer.digest:
             return [do.NoteIgnored(answer.human, "the same answer again")]
         raise Refused(
-            f"{first.human} answered first ({closed.decision.outcome}); {answer.human}'s changes nothing",
+            f"already answered by {first.human}: {closed.decision.outcome}. Your answer was not counted.",
             code="already_answered",
             proposal_id=answer.proposal_id,
             sender=answer.human,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import os
@@ -13,14 +14,16 @@ import struct
 import subprocess
 import sys
 import termios
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from tests.patience import HANG_S
+from tests.patience import HANG_S, until
 
 ROOT = Path(__file__).parent.parent.parent
 _CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[=>])")
+
+T = TypeVar("T")
 
 
 class Terminal:
@@ -41,6 +44,7 @@ class Terminal:
             start_new_session=True,
         )
         self.written = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def __enter__(self) -> Self:
         return self
@@ -59,11 +63,10 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def read(self, within_s: float = 0.0) -> None:
-        """Takes what was written, and waits that long for it."""
-        while select.select([self._master], [], [], within_s)[0]:
-            self.written += os.read(self._master, 65_536).decode()
-            within_s = 0.0
+    def read(self) -> None:
+        """Takes what was written."""
+        while select.select([self._master], [], [], 0.0)[0]:
+            self.written += self._decoder.decode(os.read(self._master, 65_536))
 
     def frame(self) -> list[str]:
         """The lines of the newest picture that was drawn whole: from one move to the corner to the next."""
@@ -73,31 +76,35 @@ class Terminal:
 
     def see(self, *texts: str, columns: int | None = None) -> list[str]:
         """The first picture with all these texts, and of that width."""
-        ends_s = time.monotonic() + HANG_S
-        while True:
-            self.read(0.05)
+
+        def seen() -> list[str] | None:
+            assert self.process.poll() is None, "it has ended"
+            self.read()
             found = self.frame()
-            shown = "\n".join(found)
             fits = columns is None or {len(each) for each in found} == {columns}
-            if fits and all(text in shown for text in texts):
-                return found
-            assert time.monotonic() < ends_s, f"{texts} not in:\n{shown}"
-            assert self.process.poll() is None, f"it ended: {self.written[-2_000:]}"
+            return found if fits and all(text in "\n".join(found) for text in texts) else None
+
+        return self._until(seen, f"the terminal shows {texts}") or []
+
+    def _until(self, what: Callable[[], T], said: str) -> T:
+        try:
+            return until(what, said)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; last it wrote {self.written[-4_000:]}") from error
 
     def see_written(self, text: str) -> None:
         """Waits until that was written."""
-        ends_s = time.monotonic() + HANG_S
-        while text not in self.written:
-            self.read(0.05)
-            assert time.monotonic() < ends_s, f"{text} not in:\n{self.written}"
+        self._until(lambda: self.read() or text in self.written, f"{text} is written")
 
     def ended(self) -> int:
         """The exit code, once the process has ended."""
-        ends_s = time.monotonic() + HANG_S
-        while self.process.poll() is None:
-            self.read(0.05)
-            assert time.monotonic() < ends_s, f"it does not end: {self.frame()}"
-        self.read(0.0)
+
+        def code() -> bool:
+            self.read()
+            return self.process.poll() is not None
+
+        self._until(code, "it ends")
+        self.read()
         return int(self.process.returncode)
 
     def settings(self) -> list[Any]:

@@ -115,7 +115,11 @@ def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:
         (["propose", "x", "--inline", "--config", "nowhere.toml"], "nowhere.toml"),
         (["review", "nowhere", "--inline"], "nowhere"),
         (["review", "--inline"], "repository"),
-        (["answer", "esc-1"], "--approve or --reject"),
+        (["answer", "esc-1a2b"], "--approve or --reject"),
+        (["answer", "1a2b", "--approve", "--reject"], "give one of --approve and --reject"),
+        (["answer", "1a2", "--approve"], "4 or more characters"),
+        (["answer", "nope", "--approve"], "no escalation 'nope': council escalations lists them"),
+        (["escalations", "nope"], "no escalation 'nope': council escalations lists them"),
         (["nonsense"], "nonsense"),
         (["status", "--nonsense"], "--nonsense"),
     ],
@@ -167,7 +171,7 @@ def test_a_mind_that_can_not_be_had_exits_2(cli: Cli, home: Path) -> None:
 
 
 def test_with_no_council_up_it_exits_4_and_names_the_ways_out(cli: Cli) -> None:
-    for command in ("propose x", "status", "watch", "escalations", "answer esc-1 --approve", "show 1a"):
+    for command in ("propose x", "status", "watch", "escalations", "answer 1a2b --approve", "show 1a"):
         said = cli(*command.split())
         assert said.code == 4, said
         assert "council up" in said.err
@@ -303,7 +307,7 @@ def test_an_escalation_is_listed_answered_and_shown(cli: Cli, up: Up) -> None:
     council = up(council_of(prime=ASKS, humans={"ada": "kept"}))
     waiting = str(council.propose("Drop the table").escalation_id)
     assert cli("show", waiting).code == 3
-    stranger = cli("answer", waiting, "--approve", "--as", "mallory")
+    stranger = cli("answer", waiting, "--approve", "--reason", "mine", "--as", "mallory")
     assert stranger.code == 2
     assert "mallory" in stranger.err
     assert f"those who may answer in {council.status()['council_id']}: ada;" in " ".join(stranger.err.split())

@@ -210,6 +210,7 @@ def alone(folder: Path) -> Iterator[tuple[str, int, Any]]:
 def of_a_council(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[str, int, Any]]:
     """Commands that ask one that is up."""
     settings: dict[str, Any] = {"store": str(folder / "up.db"), "humans": {"ada": "kept"}, "creator": "ada"}
+    patch.setenv("LOGNAME", "ada")
     (folder / "wider.toml").write_text('[identity]\ncore_rules = ["Be kind"]\n', encoding="utf-8")
     with Council.inline(seats=seats(), council_tokens_max=100_000, **settings) as council:
         doors.put_up(patch, council)

@@ -93,14 +93,16 @@ def decide(
     wait_for_human: bool,
 ) -> int:
     """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code."""
+    from council.api.requester import of_this_process
     from council.cli.decide.deliberate import deliberate
 
     if wait_for_human and (where.inline or where.launch):
         raise UsageFault(NOBODY_ANSWERS)
+    requester = of_this_process()  # before the working folder is left
     with opened(where, report, sole=sole) as (council, how):
         if wait_for_human and how != "connected":
             raise UsageFault(NOBODY_ANSWERS)
-        envelope = council.draft(summary, body, **details)
+        envelope = council.draft(summary, body, **details, requester=requester)
         seats = [seat["name"] for seat in council.status()["seats"]]
         decision = deliberate(
             council,

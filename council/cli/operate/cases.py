@@ -23,7 +23,7 @@ from council.protocol.errors import CouncilError, Refused
 
 if TYPE_CHECKING:
     from council.api.client import Council
-    from council.core.state import Escalation
+    from council.runtime.open_escalations import OpenEscalation
 
 # A narrower screen has a short form of each row; one as wide as VOTES_COLUMNS names every seat's vote.
 ROW_COLUMNS, VOTES_COLUMNS = 60, 100
@@ -39,12 +39,13 @@ class Cases:
     opened case that are below the screen.
     """
 
-    def __init__(self, council: Council) -> None:
+    def __init__(self, council: Council, where: Sequence[str] = ()) -> None:
         self._council = council
+        self._where = where  # the options that name the council in a command
         self._ids: list[str] = []  # as drawn, from top to bottom
         self._selected: str | None = None  # the first, until a key has chosen another
-        self._waiting: dict[str, Escalation] = {}
-        self._story: Story | None = None
+        self._waiting: dict[str, OpenEscalation] = {}
+        self._case: OpenEscalation | Story | None = None
         self._trouble = ""
         self._first_line = self._page = 0
         self.opened: str | None = None
@@ -59,7 +60,7 @@ class Cases:
             return self._choose(key)
         steps = {"up": -1, "down": 1, "page up": -self._page, "page down": self._page}
         if key in ("escape", "left"):
-            self.opened = self._story = None
+            self.opened = self._case = None
         elif key in steps:
             self._first_line = max(0, self._first_line + steps[key])
         elif key in ("home", "end"):
@@ -84,11 +85,12 @@ class Cases:
 
     # The lists
 
-    def lists(
-        self, status: Mapping[str, Any], waiting: Sequence[Escalation], width: int, height: int
-    ) -> list[RenderableType]:
-        """The lists, each row on one line, for a screen of that size; the newest first."""
+    def wait(self, waiting: Sequence[OpenEscalation]) -> None:
+        """Tells what waits for a human now."""
         self._waiting = {each.proposal_id: each for each in sorted(waiting, key=lambda e: -e.asked_wall_s)}
+
+    def lists(self, status: Mapping[str, Any], width: int, height: int) -> list[RenderableType]:
+        """The lists, each row on one line, for a screen of that size; the newest first."""
         opened = [each for each in status["open"] if each["stage"] != "human"]
         names, now_s, wide = [each["name"] for each in status["seats"]], time.time(), width >= ROW_COLUMNS
         escalated = {key: _waiting_row(each, now_s, wide) for key, each in self._waiting.items()}
@@ -99,8 +101,8 @@ class Cases:
         if self._selected is not None and self._selected not in self._ids:  # the one that took its place
             self._selected = self._ids[min(place, len(self._ids) - 1)] if self._ids else None
         self.marked = None
-        counts = (len(waiting), status["open_count"], sum(status["decided"].values()))
-        waits = f"wait{'s' if len(waiting) == 1 else ''} " if wide else ""
+        counts = (len(self._waiting), status["open_count"], sum(status["decided"].values()))
+        waits = f"wait{'s' if len(self._waiting) == 1 else ''} " if wide else ""
         titles = (f"{waits}for a human", "open", "decided")
         rows = (max(1, height // 4), max(1, height // 6), max(1, height // 8))
         found: list[RenderableType] = []
@@ -136,6 +138,9 @@ class Cases:
         proposal_id = self.opened
         if proposal_id is None:
             return
+        if proposal_id in self._waiting:
+            self._case = self._waiting[proposal_id]
+            return
         council, entries, decision = self._council.aio, tuple[Entry, ...](), None
         try:
             try:
@@ -151,14 +156,14 @@ class Cases:
             return
         if self.opened == proposal_id:
             self._trouble = ""
-            self._story = Story(proposal_id, entries, (), decision, self._waiting.get(proposal_id))
+            self._case = Story(proposal_id, entries, (), decision, None)
 
     def case_lines(self, console: Console, height: int) -> list[list[Segment]]:
         """The lines of the opened case that are on a screen of that height."""
-        if self._story is None:
+        if self._case is None:
             shown: RenderableType = text(self._trouble or "reading the case ...", "yellow")
         else:
-            shown = case_view(self._story, time.time())
+            shown = case_view(self._case, time.time(), self._where)
             if self._trouble:
                 shown = Group(text(self._trouble, "yellow"), shown)
         lines = console.render_lines(shown, pad=False)
@@ -168,7 +173,7 @@ class Cases:
         return lines[self._first_line : self._first_line + height]
 
 
-def _waiting_row(each: Escalation, now_s: float, wide: bool) -> Text:
+def _waiting_row(each: OpenEscalation, now_s: float, wide: bool) -> Text:
     risk = Text(f"{each.risk_level:<4} ", render.RISK_STYLES[each.risk_level])
     summary = line(each.summary, 160)
     if not wide:

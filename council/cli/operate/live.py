@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 if TYPE_CHECKING:
     from council.api.client import Council
     from council.api.event_stream import Event
-    from council.core.state import Escalation
 
 LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seconds
 PAUSE_S = 2.0  # before another try, while the council does not answer
@@ -44,10 +43,17 @@ class Screen:
     """Shows a council's status above its newest events, until it is ended.
 
     It begins after position ``since`` (None: now). Without ``follow`` it shows what has happened so far, and ends.
+    ``where`` are the options that name the council in a command.
     """
 
     def __init__(
-        self, council: Council, report: Report, *, since: int | None = None, follow: bool = True
+        self,
+        council: Council,
+        report: Report,
+        *,
+        since: int | None = None,
+        follow: bool = True,
+        where: Sequence[str] = (),
     ) -> None:
         self._council = council
         self._report = report
@@ -57,10 +63,9 @@ class Screen:
         # A dumb terminal, as screen readers and editors have, can't place anything: it gets lines.
         self._screen = follow and not report.as_json and console.is_terminal and not console.is_dumb_terminal
         self._status: dict[str, Any] | None = None
-        self._waiting: list[Escalation] = []
         self._recent: deque[Event] = deque(maxlen=RECENT_MAX)
         self._trouble = ""
-        self._cases = Cases(council)
+        self._cases = Cases(council, where)
         self._ended = asyncio.Event()
         self._look, self._changed = asyncio.Event(), asyncio.Event()
 
@@ -77,7 +82,7 @@ class Screen:
         width, roomy = self._report.out.width, height >= ROOMY_LINES
         found: list[RenderableType] = [overview.heading(status)]
         found += [*overview.inactive_seats(status), *overview.stalled(status)]
-        found += self._cases.lists(status, self._waiting, width, height)
+        found += self._cases.lists(status, width, height)
         found.append(rule("seats", roomy=roomy))
         is_large = width >= SEATS_COLUMNS and height >= SEATS_LINES
         found.append(overview.seats(status) if is_large else overview.seats_in_a_line(status))
@@ -115,7 +120,7 @@ class Screen:
         while True:
             try:
                 self._status = await self._council.aio.status()
-                self._waiting = await self._council.aio.escalations()
+                self._cases.wait(await self._council.aio.escalations())
                 await self._cases.load()
                 self._trouble = ""
             except CouncilDied:

@@ -110,11 +110,10 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         found, waiting = council.status(), council.escalations()
     from council.cli import overview
-    from council.core.state import plain
 
-    return report.result(
-        {**found, "escalations": plain(waiting)}, overview.status(found, waiting, time.time())
-    )
+    now_s = time.time()
+    escalations = [each.document(now_s) for each in waiting]
+    return report.result({**found, "escalations": escalations}, overview.status(found, waiting, now_s))
 
 
 def watch(
@@ -134,10 +133,13 @@ def watch(
     Without a terminal it prints one line for each event.
     """
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
+    where = Where(config, name, address)
+    with opened(where, report, sole="running") as (council, _):
+        from council.cli.card import council_options
         from council.cli.operate.live import Screen
 
-        return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()
+        since = 0 if once and since is None else since
+        return Screen(council, report, since=since, follow=not once, where=council_options(where)).watch()
 
 
 def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
