@@ -46,6 +46,7 @@ function show(place, ...wanted) {
     } else {
       if (made.nodeType === Node.TEXT_NODE && old.data !== made.data) old.data = made.data;
       for (const { name, value } of made.attributes ?? []) {
+        if (name === "open") continue; // it is the reader's to fold
         if (old.getAttribute(name) !== value) old.setAttribute(name, value);
       }
       show(old, ...made.childNodes);
@@ -275,6 +276,7 @@ function drawOpen() {
 // What waits for a human
 
 const SOON_S = 3600; // what expires sooner is marked
+const UNFOLDED = 3; // so many new cases are shown whole at first, the others on a line each
 
 function drawEscalations() {
   const newestFirst = [...seen.escalations].sort((one, other) => other.asked_wall_s - one.asked_wall_s);
@@ -298,19 +300,19 @@ function tell(escalations) {
   at("told").textContent = `${plural(fresh.length, "new case")} for a human: ${what}`;
 }
 
-function escalationCard(each) {
-  const card = element("article", "case");
+function escalationCard(each, index) {
+  const card = element("details", "case");
   card.dataset.key = each.escalation_id;
-  card.tabIndex = 0;
-  card.setAttribute("aria-label", `Case ${each.escalation_id}`);
+  card.open = index < UNFOLDED;
   const left = each.expires_wall_s - seen.now;
   const risk = each.risk ?? each.risk_level;
   const pill = risk ? element("span", "pill", `${risk} risk`) : null;
   if (pill) pill.dataset.state = `risk-${risk}`;
+  const title = each.action ? element("h3", "tool", each.action.tool) : element("h3", "", each.summary ?? each.escalation_id);
   const times = element("span", "dim", `asked ${span(seen.now - each.asked_wall_s)} ago`);
   const ends = element("span", left < SOON_S ? "bad" : "dim", `${span(left)} left`);
-  const id = element("span", "id dim", each.escalation_id);
-  card.append(holder("div", "top", pill, times, ends, id));
+  const says = each.action ? element("span", "says", each.summary) : null; // of a folded case
+  card.append(holder("summary", "", pill, title, says, holder("span", "times", times, ends)));
   if (seen.content) card.append(...subject(each));
   card.append(commandLine(each));
   if (seen.content) card.append(...opinions(each));
@@ -319,14 +321,9 @@ function escalationCard(each) {
 
 // What is to be approved, and who asks.
 function subject(each) {
-  const parts = [];
-  if (each.action) {
-    parts.push(element("h3", "tool", each.action.tool), ...argumentLines(each.action.args));
-    parts.push(element("p", "", each.summary));
-  } else {
-    parts.push(element("h3", "", each.summary));
-  }
-  parts.push(element("p", "dim", [each.requester ? `asked by ${each.requester}` : "", each.detail].filter(Boolean).join("  ·  ")));
+  const parts = each.action ? [...argumentLines(each.action.args), element("p", "", each.summary)] : [];
+  const about = [each.requester ? `asked by ${each.requester}` : "", each.detail].filter(Boolean);
+  parts.push(element("p", "dim", about.join("  ·  ")));
   if (each.body?.trim()) parts.push(bodyOf(each.body));
   return parts;
 }
@@ -350,9 +347,10 @@ const DIFF = /^(diff --git |--- |@@ )/m;
 function bodyOf(body) {
   const isDiff = DIFF.test(body);
   const styles = { "+": "added", "-": "removed", "@": "hunk" };
+  const style = (line) => (/^(\+\+\+|---|diff|index) /.test(line) ? "file" : (styles[line[0]] ?? ""));
   const shown = element("pre", "body");
   for (const line of body.trimEnd().split("\n")) {
-    shown.append(element("span", isDiff ? (styles[line[0]] ?? "") : "", `${line}\n`));
+    shown.append(element("span", isDiff ? style(line) : "", `${line}\n`));
   }
   shown.tabIndex = 0; // it may be scrolled
   shown.setAttribute("aria-label", isDiff ? "the change" : "the proposal's text");

@@ -149,6 +149,12 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
     ]
 
 
+def _said(act: Ballot | Ruling) -> dict[str, Any]:
+    """What a ballot and a ruling have in common, the reason cut to what a page shows of it."""
+    names = ("seat", "confidence", "risk_level")
+    return {**{name: getattr(act, name) for name in names}, "reason": act.reason[:REASON_CHARS_MAX]}
+
+
 @lru_cache(
     maxsize=WAITING_MAX
 )  # a status is asked for twice a second, and large arguments take 10 ms to read
