@@ -552,7 +552,8 @@ def test_all_that_can_be_done_can_be_done_with_the_keyboard(
             await page.run("document.querySelector('.case').open = false")
             ask_a_human(council, 2)
             await page.see("document.querySelectorAll('.case').length === 2")
-            folded = "[...document.querySelectorAll('.case')].map((each) => [each.innerText.includes('drop_2'), each.open])"
+            about = "(each) => [each.innerText.includes('drop_2'), each.open]"
+            folded = f"Array.from(document.querySelectorAll('.case'), {about})"
             assert await page.run(folded) == [[True, True], [False, False]]
             # A screen reader is told of the new one, and of that alone.
             assert await page.run("document.getElementById('told').textContent") == (
@@ -583,7 +584,7 @@ def test_the_command_can_be_copied(asking: tuple[Council, Server], tmp_path: Pat
             await page.see("document.querySelectorAll('.copy').length === 1")
             # Where the browser has a clipboard for the page, and where it has none, as within another page's frame.
             for clipboard in ("{ writeText: async (text) => { window.kept = text; } }", "undefined"):
-                script = f"Object.defineProperty(navigator, 'clipboard', {{ value: {clipboard}, configurable: true }})"
+                script = f"Object.defineProperty(navigator, 'clipboard', {{value: {clipboard}, configurable: true}})"
                 await page.run(f"{script}, window.kept = null, 0")
                 await page.run(
                     "document.execCommand = () => false, document.querySelector('.copy').click(), 0"
@@ -634,6 +635,7 @@ def test_every_text_has_the_contrast_of_wcag_aa_in_both_themes(panel: Server, tm
                 await resized(page, 1280, 900, theme)
                 await page.open(f"{panel.url}?token={TOKEN}")
                 await page.see("document.querySelectorAll('.case').length")
+                await page.call("Emulation.setFocusEmulationEnabled", enabled=True)
                 await page.run("document.querySelector('.explained').focus()")
                 found = await page.run(CONTRASTS)
                 for name in (
