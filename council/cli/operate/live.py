@@ -65,6 +65,7 @@ class Screen:
         self._status: dict[str, Any] | None = None
         self._recent: deque[Event] = deque(maxlen=RECENT_MAX)
         self._trouble = ""
+        self._live: Live | None = None
         self._cases = Cases(council, where)
         self._ended = asyncio.Event()
         self._look, self._changed = asyncio.Event(), asyncio.Event()
@@ -97,13 +98,13 @@ class Screen:
         since = self._since
         if since is None:  # a screen begins with the recent events
             since = max(0, status["events"] - (RECENT_MAX if self._screen else 0))
-        with self._drawn() as live:
-            return await self._until_ended(since, live)
+        with self._drawn():
+            return await self._until_ended(since)
 
-    async def _until_ended(self, since: int, live: Live | None) -> int:
+    async def _until_ended(self, since: int) -> int:
         work = [asyncio.create_task(self._events(since))]
-        if live is not None:
-            work += [asyncio.create_task(self._watch()), asyncio.create_task(self._draw(live))]
+        if self._live is not None:
+            work += [asyncio.create_task(self._watch()), asyncio.create_task(self._draw(self._live))]
         ended: asyncio.Task[Any] = asyncio.create_task(self._ended.wait())
         try:
             await asyncio.wait([*work, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -182,12 +183,14 @@ class Screen:
             self._report.note(text)
 
     @contextlib.contextmanager
-    def _drawn(self) -> Iterator[Live | None]:
+    def _drawn(self) -> Iterator[None]:
         if not self._screen:
-            yield None
+            yield
             return
         # It is refreshed on the loop, so that what fails in drawing ends the command, with the screen restored.
-        live = Live(get_renderable=self._drawing, console=self._report.out, screen=True, auto_refresh=False)
+        self._live = live = Live(
+            get_renderable=self._drawing, console=self._report.out, screen=True, auto_refresh=False
+        )
         with contextlib.ExitStack() as taken:
 
             def take() -> None:
@@ -201,7 +204,7 @@ class Screen:
 
             take()
             asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, suspended)
-            yield live
+            yield
 
     def _drawing(self) -> RenderableType:
         if self._status is None:
