@@ -470,7 +470,7 @@ def test_a_human_answers(split: Council) -> None:
     assert decision.answer is not None
     assert (decision.answer.human, decision.answer.reason) == ("ada", "I looked")
     assert split.escalations() == []
-    with pytest.raises(Refused, match="already answered by ada: rejected"):
+    with pytest.raises(Refused, match="already answered by ada: approved"):
         split.answer(waiting.escalation_id, approve=False, human="bob")
 
 

@@ -211,6 +211,10 @@ def test_with_the_token_it_shows_what_the_proposals_say(panel: Server) -> None:
             CANARY in each["summary"]
             for each in (*found["open"]["rows"], *found["decisions"], *found["escalations"])
         )
+        row = found["escalations"][0]
+        assert row["command"] == f"council answer {row['escalation_id']}"
+        assert (row["action"], "@" in row["requester"]) == (None, True)
+        assert set(row["votes"]) <= {"prime", "lite", "codemind"}
 
 
 def test_a_wrong_token_is_refused(panel: Server) -> None:

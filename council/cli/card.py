@@ -108,6 +108,8 @@ class Card:
     def _facts(self, sheet: _Sheet, rows: int | None) -> list[Text]:
         """What the proposer says of its action, who asks, the risk, the age and the time left."""
         of = self._of
+        if rows is not None and sheet.is_narrow:
+            rows += 3
         says = [] if of.action is None else sheet.labelled("says", Text(_short(of.summary)), rows)
         name = "" if of.requester is None else line(str(of.requester), TEXT_CHARS_MAX)
         asks = name if name and rows is not None else f"{name or 'not said'}, as client {clean(of.proposer)}"
@@ -154,6 +156,8 @@ class Card:
     def _options(self) -> Iterator[tuple[str, str]]:
         """The options, with the seats instead of their reasons, which stand above."""
         seats = {f"{each.seat}: {each.reason}": each.seat for each in self._of.ballots}
+        seats |= {f"{each.seat} sees high risk": each.seat for each in self._of.ballots}
+        seats[f"{self._of.proposer} rates the risk of the proposal high"] = "its proposer rates the risk high"
 
         def named(reasons: Iterable[str]) -> str:
             return ", ".join(dict.fromkeys(seats.get(each, each) for each in reasons)) or "nothing"
@@ -183,6 +187,7 @@ class _Sheet:
     def __init__(self, console: Console, width: int) -> None:
         self._console = console
         self._width = max(width, 12)
+        self.is_narrow = width < NARROW
 
     def wrapped(self, said: Text, first: str = "", other: str | None = None) -> list[Text]:
         """``said`` on lines: the first begins with ``first``, the others with ``other``, or with ``first`` too."""
@@ -196,7 +201,7 @@ class _Sheet:
     def labelled(self, label: str, said: Text, rows: int | None) -> list[Text]:
         """A label and a text on at most ``rows`` lines; None for as many as it takes."""
         label = clean(label)
-        if self._width < NARROW or len(label) >= LABEL_CELLS:
+        if self.is_narrow or len(label) >= LABEL_CELLS:
             lines = self.wrapped(Text.assemble((f"{label}  ", DIM), said))
         else:
             lines = self.wrapped(said, f"{label:<{LABEL_CELLS}}", " " * LABEL_CELLS)

@@ -1,4 +1,4 @@
-"""Renders what happens to proposals: records and events on a line, ballots, decisions and escalations in full.
+"""Renders what happens to proposals: records and events on a line, ballots and decisions in full.
 
 There is one function for each thing, for all commands. A record of the journal and an event of the feed have the same
 words if they are about the same thing.
@@ -189,7 +189,7 @@ def _row_of(kind: str) -> Row:
     return BY_KIND.get(kind) or Row(kind, lambda data: Phrase("", str(dict(data))))
 
 
-# Ballots, decisions and escalations in full
+# Ballots and decisions in full
 
 
 def _ballots(cast: Iterable[Ballot]) -> Table:

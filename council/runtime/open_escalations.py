@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from council.core.state import Ballot, Escalation, RiskLevel, plain
+from council.core.state import Ballot, Escalation, RiskLevel, Ruling, plain
 from council.kinds.text import line
 from council.protocol import codec
 from council.protocol.envelope import Action, Envelope, Proposal, Requester
@@ -119,9 +119,9 @@ def opened(waiting: Waiting) -> OpenEscalation:
     return with_proposal(waiting, envelope)
 
 
-def reason_of(ballot: Ballot) -> str:
-    """A ballot's reason without the words for a seat that has no model."""
-    return _STATIC.sub("", ballot.reason, count=1) if is_static(ballot) else ballot.reason
+def reason_of(act: Ballot | Ruling) -> str:
+    """The reason of a ballot or a ruling, without the words for a seat that has no model."""
+    return act.reason[found.end() :] if (found := _STATIC.match(act.reason)) else act.reason
 
 
 def is_static(ballot: Ballot) -> bool:

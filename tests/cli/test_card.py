@@ -136,7 +136,9 @@ def test_each_reason_stands_once_and_without_its_prefix() -> None:
         assert shown.count(WHY) == 1
         assert "no model:" not in shown
         assert "prime: human 0.80, for the reason of its vote" in shown
-        assert "options approve (for it: lite, codemind), or reject (for it: prime" in shown
+        assert (
+            "options approve (for it: lite, codemind), or reject (for it: prime, its proposer rates" in shown
+        )
         assert STATIC_ONLY not in shown  # lite has said nothing of being static
     by_checks = replace(case, ballots=case.ballots[:1])
     assert STATIC_ONLY in flat(card(by_checks))

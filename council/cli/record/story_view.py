@@ -44,9 +44,9 @@ def proposal(story: Story, council: str, where: Sequence[str] = ()) -> Renderabl
     if steps := list(_acted(story)):
         parts += [_head("what became of it"), _facts(steps)]
     if story.proposal is not None:
-        parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised))]
-        if story.decision is not None or story.escalation is None:  # else it stands above
-            parts += _body(story.proposal)
+        waits = story.decision is None and story.escalation is not None  # then its content stands above
+        parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised, brief=waits))]
+        parts += [] if waits else _body(story.proposal)
     else:
         parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
     if story.entries:
@@ -96,12 +96,12 @@ def _deliberating(story: Story, council: str) -> RenderableType:
     )
 
 
-def _proposed(entry: Entry, revised: Iterable[Entry]) -> Iterator[tuple[str, Text]]:
+def _proposed(entry: Entry, revised: Iterable[Entry], *, brief: bool) -> Iterator[tuple[str, Text]]:
     what = entry.data["what"]
     body = entry.envelope.content if entry.envelope is not None else None
-    if isinstance(body, Proposal) and body.action is not None:
+    if isinstance(body, Proposal) and body.action is not None and not brief:
         yield "action", text(f"{body.action.tool} {args_text(body.action)}")
-    if isinstance(body, Proposal) and body.requester is not None:
+    if isinstance(body, Proposal) and body.requester is not None and not brief:
         yield "asked by", text(body.requester)
     yield "by", text(what["proposer"])
     yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
