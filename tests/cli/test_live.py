@@ -20,6 +20,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from council.agents.mind import Case, Opinion, Ruling
+from council.api.aio import AsyncCouncil
 from council.api.client import Council, handle_of
 from council.api.event_stream import Event
 from council.cli import render
@@ -27,7 +28,7 @@ from council.cli.decide.deliberate import deliberate
 from council.cli.operate import live
 from council.cli.operate.keyboard import Decoder
 from council.cli.report import Interrupted, Report
-from council.protocol.errors import CouncilDied
+from council.protocol.errors import CouncilDied, Refused, Unreachable
 from tests.patience import HANG_S
 
 from .conftest import Chair, Cli, council_of, says
@@ -394,3 +395,29 @@ def test_keys_are_read_from_whatever_pieces_they_come_in() -> None:
         assert (found, decoder.rest()) == (named, []), pieces
     decoder = Decoder()
     assert (decoder.keys(b"\x1b"), decoder.rest(), decoder.keys(b"A")) == ([], ["escape"], [])
+
+
+def test_a_case_that_can_not_be_read_says_so_and_one_that_is_forgotten_shows_its_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutations: an error that ends the screen; a case that stays empty once the journal has forgotten it."""
+    with council_of() as council:
+        decided = council.propose("Raise the limit", wait_for="all")
+        screen = live.Screen(council, Report())
+        listed(screen, council, 80, 30)
+        screen._pressed("enter")
+        for error, told in (
+            (
+                Unreachable("the coordinator is away", name="council"),
+                "can't be read: the coordinator is away",
+            ),
+            (Refused("no such proposal"), "Raise the limit"),
+        ):
+
+            async def failing(*_: object, error: Exception = error, **__: object) -> None:
+                raise error
+
+            monkeypatch.setattr(AsyncCouncil, "history", failing)
+            asyncio.run(screen._cases.load())
+            assert told in "\n".join(listed(screen, council, 80, 30))
+        assert f"proposal {decided.proposal_id}" in "\n".join(listed(screen, council, 80, 30))

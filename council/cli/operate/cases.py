@@ -136,10 +136,11 @@ class Cases:
     async def load(self) -> None:
         """Reads the opened case, as far as the council still keeps it. An error is shown in its place."""
         proposal_id = self.opened
-        if proposal_id is None:
-            return
         if proposal_id in self._waiting:
             self._case = self._waiting[proposal_id]
+            return
+        known = self._case.decision if isinstance(self._case, Story) else None
+        if proposal_id is None or (known is not None and known.final):
             return
         council, entries, decision = self._council.aio, tuple[Entry, ...](), None
         try:
