@@ -30,7 +30,7 @@ from council.protocol.envelope import Proposal as Asked
 from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
-from council.runtime.open_escalations import answering, args_text
+from council.runtime.open_escalations import answering, args_text, reason_of
 
 # This many open proposals and escalations are listed. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
@@ -152,7 +152,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
 def _said(act: Ballot | Ruling) -> dict[str, Any]:
     """What a ballot and a ruling have in common, the reason cut to what a page shows of it."""
     names = ("seat", "confidence", "risk_level")
-    return {**{name: getattr(act, name) for name in names}, "reason": act.reason[:REASON_CHARS_MAX]}
+    return {**{name: getattr(act, name) for name in names}, "reason": reason_of(act)[:REASON_CHARS_MAX]}
 
 
 @lru_cache(

@@ -19,7 +19,7 @@ from council.kinds.phrases import certainty
 from council.kinds.text import span
 from council.protocol.envelope import Proposal
 from council.protocol.values import plain
-from council.runtime.open_escalations import OpenEscalation
+from council.runtime.open_escalations import OpenEscalation, reason_of
 
 BODY_CHARS_MAX = 20_000  # of a proposal's text; council show --json has all of it
 
@@ -39,7 +39,7 @@ def case_view(case: OpenEscalation | Story, now_s: float, where: Sequence[str] =
     if decided is not None and (ruling := decided.ruling) is not None:
         sure = certainty(ruling.confidence, ruling.risk_level)
         said = Text.assemble(text(ruling.seat, "bold"), f" {ruling.ruling} {sure}")
-        parts += _under("ruling", [said, _indented(text(ruling.reason))])
+        parts += _under("ruling", [said, _indented(text(reason_of(ruling)))])
     if decided is not None and (answer := decided.answer) is not None:
         how = "approved" if answer.approve else "rejected"
         parts += _under("answer", [text(f"{answer.human} {how} it: {answer.reason or 'no reason given'}")])
@@ -78,7 +78,7 @@ def _votes(story: Story) -> Iterator[RenderableType]:
         sure = certainty(ballot.confidence, ballot.risk_level)
         vote = (ballot.vote, render.VOTE_STYLES[ballot.vote])
         yield Text.assemble(text(ballot.seat, "bold"), " ", vote, f" {sure}")
-        yield _indented(text(ballot.reason.strip() or "no reason given"))
+        yield _indented(text(reason_of(ballot).strip() or "no reason given"))
     for seat, why in () if decided is None else decided.missing:
         yield Text.assemble(text(seat, "bold"), (" no vote", "yellow"))
         yield _indented(text(why))
