@@ -81,7 +81,7 @@ class Cases:
         return True
 
     def _place(self) -> int:
-        return self._ids.index(self._selected) if self._selected in self._ids else 0
+        return self._ids.index(self._selected) if self._selected and self._selected in self._ids else 0
 
     # The lists
 
@@ -118,7 +118,7 @@ class Cases:
         """As many rows as there is room for, around the selected one, and how many more there are."""
         ids = list(listed)
         selected = self._ids[self._place()] if self._ids else None
-        first = max(0, ids.index(selected) - rows_max + 1) if selected in listed else 0
+        first = max(0, ids.index(selected) - rows_max + 1) if selected and selected in listed else 0
         found: list[RenderableType] = []
         for each in ids[first : first + rows_max]:
             is_selected = each == selected
