@@ -15,6 +15,7 @@ from council import Council, Requester
 from council.api.requester import of_this_process
 from council.protocol.envelope import REQUESTER_CHARS_MAX, Proposal
 from council.protocol.errors import CallerError, CouncilError
+from council.runtime.open_escalations import waiting_text
 from tests.patience import HANG_S
 
 
@@ -162,3 +163,10 @@ def test_a_guard_says_who_asks(here: Path) -> None:
             drop_production_database()
         (found,) = council.escalations()
     assert str(found.requester) == "cron for ada@web-3 in ~/shop"
+
+
+def test_whoever_waits_is_told_what_for_and_how_it_is_answered() -> None:
+    said = waiting_text("Drop it\n\u202e" + "x" * 500, "esc-1a2b")
+    assert said.startswith("waits for a human: Drop it \\u202exxx")
+    assert said.endswith("…; to answer: council answer esc-1a2b")
+    assert len(said) < 300
