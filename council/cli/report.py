@@ -206,19 +206,9 @@ def flushed(code: int) -> int:
 
 
 _UNENCODABLE = "council.ascii"
-_SIGNS = {
-    "…": "...",
-    "·": "-",
-    "–": "-",
-    "—": "-",
-    "−": "-",
-    "─": "-",
-    "│": "|",
-    "→": "->",
-    "•": "*",
-    "“": '"',
-    "”": '"',
-}
+# Each is one column wide, as the sign is, so that a screen keeps its shape.
+_SIGNS = dict.fromkeys("·–—−─━", "-") | {"…": "~", "│": "|", "→": ">", "•": "*", "“": '"', "”": '"'}
+_SIGNS |= {"✓": "+", "✗": "x", "○": "o"}
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
@@ -231,9 +221,19 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
+    from rich.console import Console, ConsoleDimensions
 
     class Ours(Console):
+        @property
+        def size(self) -> ConsoleDimensions:
+            """As it is now: a terminal may be made wider and narrower while it is drawn on."""
+            found = super().size
+            return ConsoleDimensions(min(found.width, COLUMNS_MAX), found.height)
+
+        @size.setter
+        def size(self, size: tuple[int, int]) -> None:
+            self._width, self._height = size
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich itself would end the process with code 1
 
@@ -241,7 +241,4 @@ def _console(*, stderr: bool) -> Console:
     if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
         codecs.register_error(_UNENCODABLE, _in_ascii)
         stream.reconfigure(errors=_UNENCODABLE)
-    console = Ours(stderr=stderr, highlight=False, emoji=False)
-    if console.width > COLUMNS_MAX:
-        console.width = COLUMNS_MAX
-    return console
+    return Ours(stderr=stderr, highlight=False, emoji=False)

@@ -69,7 +69,7 @@ def _escalation(escalation: Mapping[str, Any], content: bool) -> dict[str, Any]:
     names = ["escalation_id", "proposal_id", "asked_wall_s", "expires_wall_s"]
     if content:
         names += ["summary", "risk_level", "reason", "detail", "next_step"]
-        names += ["action", "requester", "votes", "command"]
+        names += ["action", "requester", "votes", "command", "ballots", "ruling", "body"]
     return {key: escalation[key] for key in names}
 
 

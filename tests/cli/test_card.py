@@ -440,7 +440,7 @@ def test_a_locale_without_utf_8_gets_readable_text(
         assert cli("escalations").code == 0
     stdout.flush()
     out = raw.getvalue().decode(encoding)
-    assert "L\\xf6sche \\u6f22 ..." in out or encoding != "ascii"
+    assert "L\\xf6sche \\u6f22 ~" in out or encoding != "ascii"
     assert ("risk      high - asked" in out) == (encoding == "ascii")
     assert ("é" in out, "…" in out) == (encoding != "ascii", encoding == "utf-8")
 

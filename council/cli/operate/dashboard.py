@@ -45,6 +45,7 @@ def dashboard(
         return DONE
     report = Report(as_json=json)
     seen = _addresses(Where(config, name, address), report)
+    asks = "asked for by Ray's dialog; council dashboard --token prints it" if seen["ray_token"] else None
     if not token:
         seen |= {"panel_token": None, "ray_token": None}
     seen["panel_link"] = f"{seen['panel']}?token={seen['panel_token']}" if seen["panel"] and token else None
@@ -54,7 +55,7 @@ def dashboard(
         ("panel", seen["panel_link"] or seen["panel"] or seen["notice"] or f"none; {NO_PANEL}"),
         ("Ray's dashboard", seen["dashboard"] or OFF),
         ("its Metrics tab", _metrics_tab(seen)),
-        ("its token", seen["ray_token"]),
+        ("its token", seen["ray_token"] or asks),
     ]
     for label, text in lines:
         if text:

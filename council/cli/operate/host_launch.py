@@ -73,7 +73,10 @@ def notes_on(found: Known, config: CouncilConfig) -> list[str]:
     """Where the council is, where it is to be seen, and what its cluster means for it."""
     lines = [f"process {found.pid}, log {found.log}" if found.pid else f"on the cluster at {found.address}"]
     lines += [f"panel {found.panel}"] if found.panel else []
-    lines += [f"Ray's dashboard {found.dashboard}"] if found.dashboard else []
+    if found.dashboard:
+        # Ray's own dialog names a command of Ray's, which does not know the token of the council's Ray.
+        token = "" if found.token is None else "; it asks for a token, which council dashboard --token prints"
+        lines.append(f"Ray's dashboard {found.dashboard}{token}")
     if found.pid is not None:
         return lines
     from council.cluster.placement import pinned

@@ -141,10 +141,13 @@ def watch(
     Without a terminal it prints one line for each event.
     """
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
+    where = Where(config, name, address)
+    with opened(where, report, sole="running") as (council, _):
+        from council.cli.card import council_options
         from council.cli.operate.live import Screen
 
-        return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()
+        since = 0 if once and since is None else since
+        return Screen(council, report, since=since, follow=not once, where=council_options(where)).watch()
 
 
 def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
