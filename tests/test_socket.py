@@ -18,6 +18,7 @@ import pytest
 
 from council import Council
 from council.api import inline
+from council.api.client import handle_of
 from council.api.handle import connect
 from council.cluster import known, socket_port
 from council.cluster.socket_port import PROTOCOL, Greeting, SocketPort, framed
@@ -28,8 +29,8 @@ from council.protocol.errors import (
     CouncilDied,
     CouncilError,
     OperatorError,
+    PositionLost,
     Refused,
-    TooManyOpen,
     Unreachable,
 )
 from council.runtime.answers import answer, result_or_raise
@@ -58,6 +59,7 @@ class Host:
     def __init__(self, limits: Limits | None = None, **settings: Any) -> None:
         self._loop = Background("host")
         self.council = self._loop.wait(inline.start(CouncilConfig(name=NAME, **settings)))
+        self.council._in_process = False  # its answers are signed bytes, as those of a coordinator on Ray
         self.server = SocketServer(self.council, NAME, place(NAME), limits)
         self._loop.wait(self.server.open())
         self.entry = entry(NAME, pid=os.getpid(), socket=str(self.server.path))
@@ -153,11 +155,13 @@ def test_ray_is_not_imported(state: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
 
 
-def test_an_error_comes_as_its_own_type() -> None:
-    with Host(open_max=1), Council.connect(name=NAME) as council:
-        council.propose("Drop the production database", risk="high", action={"tool": "x", "args": {}})
-        with pytest.raises(TooManyOpen):
-            council.propose("Another")
+def test_an_error_comes_as_its_own_type_with_its_facts() -> None:
+    with Host(), Council.connect(name=NAME) as council:
+        with pytest.raises(PositionLost) as lost:
+            list(council.events(after=1_000_000, follow=False))
+        assert lost.value.facts["asked"] == 1_000_000
+        with pytest.raises(Refused):
+            council.decision("0" * 16)
 
 
 def test_a_false_key_is_refused_as_everywhere() -> None:
@@ -182,19 +186,34 @@ def test_a_lost_connection_is_replaced_and_nothing_is_decided_twice() -> None:
         assert council.status()["decided"] == {"approved": 3}
 
 
-def test_a_client_finds_its_council_again_after_it_was_down() -> None:
-    with Host(), Council.connect(name=NAME, call_timeout_s=HANG_S) as council:
+def test_a_client_finds_its_council_again_after_it_was_down(tmp_path: Path) -> None:
+    """Mutation: to keep to the connection, or to the entry, of the host that it began with."""
+    store = f"sqlite:///{tmp_path / 'journal.db'}"
+    with Host(store=store) as host, Council.connect(name=NAME, call_timeout_s=HANG_S) as council:
         first = council.status()["council_id"]
-    with Host() as host, Council.connect(name=NAME, call_timeout_s=HANG_S) as council:
-        assert council.status()["council_id"] != first
+        draft = council.draft("In flight")
+        assert council.propose(draft).outcome == "approved"
         host.down()
-        with Host():
+        with Host(store=store):
+            assert council.propose(draft).outcome == "approved"
             assert council.propose("After it").outcome == "approved"
+            status = council.status()
+            assert (status["council_id"], status["decided"]) == (first, {"approved": 2})
+
+
+def test_another_council_of_its_name_is_told_as_such() -> None:
+    with Host() as host, Council.connect(name=NAME, call_timeout_s=HANG_S) as council:
+        host.down()
+        with Host(), pytest.raises(CouncilDied, match="another council runs under the name"):
+            council.propose("After it")
 
 
 def hasty() -> Council:
-    """A client whose calls give up soon."""
-    return Council.connect(name=NAME, call_timeout_s=1.0)
+    """A client whose calls soon stop repeating a question, and then have seconds to say why."""
+    made = Council.connect(name=NAME, call_timeout_s=5.0)
+    port: Any = handle_of(made).port
+    port.config = port.config.model_copy(update={"call_timeout_s": 0.1})
+    return made
 
 
 def test_a_council_that_was_taken_down_is_told_as_such() -> None:
@@ -280,11 +299,11 @@ def test_without_a_usable_socket_it_connects_over_ray_and_says_why(
 @each(
     "greeting",
     [
-        [answer(Greeting(protocol=PROTOCOL + 1, name=NAME))],
-        [answer(Greeting(protocol=PROTOCOL, name="another"))],
-        [answer("hello")],
-        [b"garbage"],
-        [b""],
+        answer(Greeting(protocol=PROTOCOL + 1, name=NAME)),
+        answer(Greeting(protocol=PROTOCOL, name="another")),
+        answer("hello"),
+        b"garbage",
+        b"",
     ],
 )
 def test_what_does_not_greet_as_a_host_is_not_used(greeting: bytes) -> None:
@@ -392,7 +411,7 @@ MISUSES: dict[str, bytes] = {
 }
 
 
-@each("name", [[name] for name in MISUSES])
+@each("name", list(MISUSES))
 def test_garbage_ends_its_own_connection_alone(name: str) -> None:
     async def scenario(path: Path) -> None:
         async with greeted(path) as (good, sent, greeting):
@@ -465,7 +484,7 @@ def test_a_peer_has_no_more_than_its_calls_under_way() -> None:
     """Mutation: to read on, and to hold whatever was sent."""
 
     async def scenario(host: Host) -> None:
-        async with greeted(host.server.path) as (reader, writer, _):
+        async with greeted(host.server.path) as (_, writer, _):
             newest = host.on_its_loop(lambda: host.council._driver.announcements.feed.position)
             for number in range(10):
                 writer.write(call(number, "ask", to_bytes(AskEvents(newest, 1, 3_600.0))))
@@ -475,8 +494,7 @@ def test_a_peer_has_no_more_than_its_calls_under_way() -> None:
                 found: list[int] = host.on_its_loop(lambda: [len(peer.calls) for peer in host.server._peers])
                 return found
 
-            while await asyncio.to_thread(held) != [3]:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(until, lambda: held() == [3])
 
     with Host(Limits(calls=3)) as host:
         run(scenario(host))
