@@ -181,7 +181,8 @@ class _Wire:
             raise too_large("call", "bytes in one call", CALL_BYTES_MAX, len(packed))
         if self.ended:
             raise self._lost()
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._calls[number] = answer
         try:
             self._writer.write(framed(packed))
             with contextlib.suppress(OSError):  # then ``_read`` ends, too
