@@ -225,6 +225,27 @@ def test_a_council_that_was_taken_down_is_told_as_such() -> None:
             council.propose("Nobody is there")
 
 
+def test_a_client_can_end_the_council_and_learns_if_it_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Host() as host:
+        Council.connect(name=NAME).end()
+        with pytest.raises(CouncilClosed):
+            Council.connect(name=NAME)
+
+        async def hang() -> None:
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(socket_port, "CLOSE_TIMEOUT_S", 0.05)
+            patch.setattr(host.council, "close", hang)
+            with pytest.raises(Unreachable, match="has not ended it within"):
+                run(ended(host))
+
+
+async def ended(host: Host) -> None:
+    port = await SocketPort.opened(CONFIG, host.entry)
+    await port.close()
+
+
 def test_a_killed_host_is_told_as_a_crash() -> None:
     with Host() as host, hasty() as council:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

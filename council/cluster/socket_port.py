@@ -52,6 +52,8 @@ GREETING_TIMEOUT_S = 5.0
 CALL_BYTES_MAX = BATCH_BYTES_MAX + ENVELOPE_BYTES_MAX
 # The bytes of one answer. The largest is a page of the history, with its envelopes.
 ANSWER_BYTES_MAX = 256 * 2**20
+# The host itself gives the coordinator 15 s.
+CLOSE_TIMEOUT_S = 30.0
 # The share of a call's time in which it is repeated. The rest is left to report why it failed.
 REPEATING = 0.9
 
@@ -257,9 +259,16 @@ class SocketPort:
         return await self._ask_again(answer_type(question), "ask", to_bytes(question))
 
     async def close(self) -> None:
-        """Ends the council and its actors."""
-        with contextlib.suppress(CouncilDied):
-            await self._ask(None, "close", b"")
+        """Ends the council and its actors. Raises Unreachable, and CouncilDied while its host seems to live."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._ask(None, "close", b"")
+        except CouncilDied:
+            if known.running(self._name) is not None:
+                raise
+        except TimeoutError:
+            late = f"the process of council {self._name} has not ended it within {CLOSE_TIMEOUT_S:g} s"
+            raise Unreachable(f"{late}: take it down with council down", name=self._name) from None
 
     async def _ask_again(self, kind: type[T], verb: str, payload: bytes) -> T:
         """A question, repeated while the council may come back; it must be safe to repeat."""

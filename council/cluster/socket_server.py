@@ -69,6 +69,8 @@ def place(name: str) -> Path:
 
     The folder is created if needed. Raises OperatorError if others may enter it, or if no path is short enough.
     """
+    if not hasattr(socket, "AF_UNIX"):
+        raise OperatorError("Python has no Unix sockets on this system")
     path = known.folder() / f"{name}.sock"
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
         given = os.environ.get("XDG_RUNTIME_DIR", "")
