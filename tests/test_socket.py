@@ -342,6 +342,28 @@ def test_what_does_not_greet_as_a_host_is_not_used(greeting: bytes) -> None:
     run(scenario())
 
 
+def test_a_host_that_is_stopped_keeps_no_client_from_closing() -> None:
+    """Mutation: to wait until it has taken what was sent."""
+
+    async def scenario() -> None:
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(framed(answer(Greeting(protocol=PROTOCOL, name=NAME))))
+
+        async with await asyncio.start_unix_server(greet, place(NAME)):
+            found = entry(NAME, pid=os.getpid(), socket=str(place(NAME)))
+            port = await SocketPort.opened(CONFIG, found)
+            call = asyncio.create_task(port.exchange("session", [b"x" * 2**20] * 3))
+            for _ in range(3):  # until the call is begun, and more was sent than the system takes
+                await asyncio.sleep(0)
+            assert port._wire._writer.transport.get_write_buffer_size()
+            await port._wire.close()
+            with pytest.raises(CouncilDied, match="has ended"):
+                await call
+
+    run(scenario())
+
+
 def test_where_ray_leads_to_it_no_socket_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = Ray(monkeypatch)
     with Host() as host:

@@ -208,7 +208,7 @@ class _Wire:
             for waiting in self._calls.values():
                 if not waiting.done():
                     waiting.set_exception(self._lost())
-            self._writer.close()
+            self._writer.transport.abort()  # a stopped host would never take what is still to be sent
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
 
