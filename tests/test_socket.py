@@ -376,6 +376,19 @@ def test_where_ray_leads_to_it_no_socket_is_tried(monkeypatch: pytest.MonkeyPatc
         over_ray(ray)
 
 
+def test_a_host_that_is_taken_down_leaves_no_task(caplog: pytest.LogCaptureFixture) -> None:
+    """Mutation: connections end with the loop, which reports each as an error."""
+    with Host() as host, Council.connect(name=NAME) as council:
+        council.status()
+        known.forget(NAME)
+        host._loop.wait(host.server.close())
+        assert host.on_its_loop(lambda: (set(host.server._peers), set(host.server._serving))) == (
+            set(),
+            set(),
+        )
+    assert not caplog.records
+
+
 # The socket file
 
 

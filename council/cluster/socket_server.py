@@ -96,6 +96,7 @@ class SocketServer:
         self._limits = limits or Limits()
         self._server: asyncio.Server | None = None
         self._peers: set[_Peer] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Listens. Raises OperatorError."""
@@ -107,7 +108,7 @@ class SocketServer:
                 self.path.unlink()
             listening.bind(str(self.path))
             self.path.chmod(0o600)
-            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=2**16)
+            self._server = await asyncio.start_unix_server(self._begin, sock=listening, limit=2**16)
         except BaseException as error:
             listening.close()
             if isinstance(error, OSError):
@@ -125,6 +126,13 @@ class SocketServer:
             await asyncio.wait(calls, timeout=CLOSE_S)
         for peer in [*self._peers]:
             peer.drop()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=CLOSE_S)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = _Peer(self._port, self._limits, reader, writer)
