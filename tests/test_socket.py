@@ -290,14 +290,16 @@ def over_ray(ray: Ray, **how: Any) -> None:
 
 
 def test_without_a_usable_socket_it_connects_over_ray_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(socket_port, "GREETING_TIMEOUT_S", 0.05)
     ray = Ray(monkeypatch)
     path = place(NAME)
 
     def said() -> str:
-        return " ".join(capsys.readouterr().err.split())
+        text = caplog.text
+        caplog.clear()
+        return text
 
     known.write(entry(NAME, pid=os.getpid()))
     over_ray(ray)
