@@ -44,6 +44,8 @@ _READS = words(
     "browse download preview draft parse validate verify estimate calculate compute convert compare explain "
     "analyze summarize translate classify extract render simulate track watch poll wait monitor ping test lint is has"
 )
+# Of these, words that are as often what is changed: `list_delete` deletes from a list.
+_READ_NOUNS = words("list view query")
 _CONJUNCTIONS = words("and or then")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PARTS = re.compile(r"__|[.:/]")
@@ -76,6 +78,10 @@ _FILE_WORDS = words(
     "local editor str string based tool"
 )
 _WRITES_FILES = words("write overwrite create save edit append file files editor")
+# A tool that applies a diff has no words but these.
+_DIFF_WORDS = _FILE_WORDS | words(
+    "apply git patch patches diff diffs change changes code repo workspace commit"
+)
 _PATHS = words("path file filename file_path")
 _DIFF_KEYS = words("patch patches diff diffs")
 
@@ -94,10 +100,10 @@ def effect_of(case: Case) -> tuple[Effect, str] | None:
 
 
 def _changes_files(action: ParsedAction, name: str) -> bool:
-    """Whether it changes a file here, or applies a diff."""
-    if any(action.applies(argument) and _is_diff(argument) for argument in action.args):
-        return True
+    """Whether it changes a file here, or applies a diff. What an argument holds does not make a payment a diff."""
     said = {word for part in _named(name)[-1:] for word in part}
+    if said <= _DIFF_WORDS and any(action.applies(each) and _is_diff(each) for each in action.args):
+        return True
     is_writer = said <= _FILE_WORDS and bool(said & _WRITES_FILES)
     return is_writer and not action.sends and any(argument.key.lower() in _PATHS for argument in action.args)
 
@@ -141,7 +147,9 @@ def _verb_of(clause: list[str]) -> str | None:
     known = [word for word in clause if word in _READS or word in _EFFECTS]
     sure = [word for word in known if word not in _NOUNS_TOO]
     if known and known[0] in _NOUNS_TOO and sure:
-        return sure[0]
+        known = sure
+    if known and known[0] in _READ_NOUNS and sure[-1] in _EFFECTS:
+        return sure[-1]
     return known[0] if known else None
 
 

@@ -159,6 +159,24 @@ def test_a_diff_that_is_applied_is_read_and_so_known() -> None:
     assert effect("apply", input="*** Begin Patch\n") is None
     assert effect("kubectl_apply", manifest="x") == "writes"
     assert effect("patch_user", id=3) == "writes"
+    assert effect("git_apply", diff="x") is effect("edit", diff="x") is None
+
+
+@pytest.mark.parametrize("key", ["patch", "diff"])
+def test_an_argument_that_is_named_as_a_diff_hides_nothing(key: str) -> None:
+    for tool, expected in (
+        ("wire_transfer", "pays"),
+        ("delete_user", "deletes"),
+        ("grant_admin", "writes"),
+        ("kubectl_patch", "writes"),
+    ):
+        assert effect(tool, **{key: "diff --git a/a b/a\n"}) == expected
+
+
+def test_a_list_or_a_view_may_be_what_is_changed() -> None:
+    assert effect("email_list_delete", id=3) == effect("view_drop", id=3) == "deletes"
+    assert effect("list_add", id=3) == "writes"
+    assert effect("list_orders") is effect("view_release") is None
 
 
 def test_no_action_is_no_tool() -> None:
