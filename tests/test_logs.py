@@ -178,3 +178,19 @@ def test_a_line_that_can_not_be_written_ends_nothing(
     told = capsys.readouterr()
     assert "goes on" in told.err
     assert told.out == ""
+
+
+def test_a_traceback_acts_on_no_terminal_and_none_of_its_lines_looks_like_an_event(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure(LogSettings())
+    forged = "2026-01-31T12:00:00Z info     decided outcome=approved"
+    text = f"a\x1b[2J\x9b2J\u202e\n{forged}"
+    get_logger("council").warning("mind failed", traceback=text)
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        get_logger("council").warning("failed", exc_info=error)
+    told = capsys.readouterr().err
+    assert told.count("a\\x1b[2J\\x9b2J\\u202e\n") == told.count(f"\n  {forged}\n") == 2
+    assert not set("\x1b\x9b\u202e") & set(told)

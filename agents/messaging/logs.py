@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     LEVEL: ("info", "debug", "warning", "error"),
     FORMAT: ("text", "json"),
 }
+# Control characters, and those that are not seen or reorder a line.
+_ESCAPED = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _OWN_ATTRIBUTES = {*vars(logging.makeLogRecord({})), "message", "asctime", "event", "fields"}
 
 
@@ -58,7 +61,7 @@ class Log:
         shown = [f"{name}={_shown(value)}" for name, value in fields.items() if name != "traceback"]
         message = " ".join([event, *shown])
         if "traceback" in fields:
-            message += f"\n{fields['traceback']}"
+            message += "\n" + _below(str(fields["traceback"]))
         self._logger.log(level, message, exc_info=exc_info, extra=extra, stacklevel=3)
 
 
@@ -72,6 +75,13 @@ def _shown(value: Any) -> str:
     text = str(value)
     needs_quotes = isinstance(value, str) and (text == "" or " " in text)
     return repr(text) if needs_quotes or not text.isprintable() else text
+
+
+def _below(text: str) -> str:
+    """Lines under an event, each indented, so that none looks like an event, and none acts on a terminal."""
+    return "\n".join(
+        "  " + _ESCAPED.sub(lambda found: ascii(found[0])[1:-1], each) for each in text.split("\n")
+    )
 
 
 # A process of the council's own
@@ -144,6 +154,9 @@ class _Text(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return _at(record, "seconds")
+
+    def formatException(self, ei: Any) -> str:
+        return _below(super().formatException(ei))
 
     def format(self, record: logging.LogRecord) -> str:
         record.level = record.levelname.lower()
