@@ -98,7 +98,7 @@ def _next(decision: Any) -> str:
             f"council answer {decision.escalation_id} --approve, or --reject."
         )
     if decision.outcome == "cancelled":
-        return "It must not be done. Its proposer took it back, and may propose it again."
+        return "It must not be done. It was taken back, for the reason above."
     if decision.outcome == "deferred":
         return "It must not be done. No human answered in time. It may be proposed again."
     return (
