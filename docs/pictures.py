@@ -100,8 +100,14 @@ def main() -> None:
             agent = subprocess.Popen([sys.executable, "-c", AGENT], env=env, cwd=folder)
             waiting = until(lambda: council(env, "escalations")["escalations"])[0]["escalation_id"]
             link = council(env, "dashboard", "--token")["panel_link"]
-            picture = ["--window-size=1280,900", "--virtual-time-budget=5000", f"--screenshot={DOCS / 'panel.png'}"]
-            subprocess.run([chromium, "--headless", "--no-sandbox", "--hide-scrollbars", *picture, link], check=True)
+            picture = [
+                "--window-size=1280,900",
+                "--virtual-time-budget=5000",
+                f"--screenshot={DOCS / 'panel.png'}",
+            ]
+            subprocess.run(
+                [chromium, "--headless", "--no-sandbox", "--hide-scrollbars", *picture, link], check=True
+            )
             terminal = Terminal(env)
             try:
                 terminal.type(f"clear; council answer {waiting[4:12]}")

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from council.api.handle import MADE_UP_NAME
 from council.cli.render import DIM, RISK_STYLES, VOTE_STYLES, text
-from council.kinds.text import clean, count, line, span
+from council.kinds.text import clean, count, exact, line, span
 from council.protocol.values import plain as thawed
-from council.runtime.open_escalations import is_static, reason_of
+from council.runtime.open_escalations import is_static, reason_of, tool_text
 
 if TYPE_CHECKING:
     from council.cli.reach import Where
@@ -32,6 +33,7 @@ VOTE_ROWS = 6  # where the rest is long
 LABEL_CELLS = 10
 NARROW = 40  # below this width a text begins right behind its label
 TEXT_CHARS_MAX = 4_000  # of a reason, a summary or the like; show --json has all of it
+REQUESTER_CHARS = 80  # of who asks, where the client's name follows it and must not be cut
 _DIFF_BEGINS = ("diff --git ", "--- ", "@@ ")
 STATIC_ONLY = "no model read it: these votes are from static checks alone"
 
@@ -98,7 +100,7 @@ class Card:
         if action is None:
             yield from sheet.wrapped(Text(_short(self._of.summary), "bold"))
         else:
-            yield from sheet.wrapped(text(action.tool, "bold"))
+            yield from sheet.wrapped(text(tool_text(action), "bold"))
             for lines in sorted((sheet.argument(*each) for each in action.args.items()), key=len):
                 yield from lines
             if not action.args:
@@ -112,7 +114,12 @@ class Card:
             rows += 3
         says = [] if of.action is None else sheet.labelled("says", Text(_short(of.summary)), rows)
         name = "" if of.requester is None else line(str(of.requester), TEXT_CHARS_MAX)
-        asks = name if name and rows is not None else f"{name or 'not said'}, as client {clean(of.proposer)}"
+        asks = name
+        if (
+            not name or rows is None or not MADE_UP_NAME.fullmatch(of.proposer)
+        ):  # its key is known, unlike who asks
+            short = name if rows is None else line(name, REQUESTER_CHARS)
+            asks = f"{short or 'not said'}, as client {clean(of.proposer)}"
         times = f" · asked {span(of.age_s(self._now_s))} ago · {span(of.time_left_s(self._now_s))} left"
         return [
             *says,
@@ -214,11 +221,11 @@ class _Sheet:
 
     def argument(self, name: str, value: Any) -> list[Text]:
         """An argument: its exact value as JSON, or, if it is text of several lines, as a block."""
-        shown = clean(json.dumps(name, ensure_ascii=False)[1:-1])
+        shown = exact(json.dumps(name, ensure_ascii=False)[1:-1])
         if isinstance(value, str) and "\n" in value.rstrip("\n"):
-            return [*self.wrapped(Text(f"{shown}:", DIM), "  "), *self.change(value)]
-        exact = clean(json.dumps(thawed(value), ensure_ascii=False))
-        return self.wrapped(Text.assemble((f"{shown} = ", DIM), exact), "  ")
+            return [*self.wrapped(Text(f"{shown}:", DIM), "  "), *self.change(exact(value))]
+        said = exact(json.dumps(thawed(value), ensure_ascii=False))
+        return self.wrapped(Text.assemble((f"{shown} = ", DIM), said), "  ")
 
     def change(self, said: str) -> list[Text]:
         """Text of several lines. If it holds a diff: how much that changes, the diff, and the text before it."""

@@ -15,6 +15,8 @@ _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
 )
+# Spaces that look like the common one, but are other characters to a program.
+_OTHER_SPACE = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 
 def clean(text: str) -> str:
@@ -23,6 +25,11 @@ def clean(text: str) -> str:
         return text
     text = text.replace("\r\n", "\n").replace("\t", "    ")
     return "".join(_visible(char) for char in text)
+
+
+def exact(text: str) -> str:
+    """``clean`` text that also shows each space but the common one as its number."""
+    return _OTHER_SPACE.sub(lambda found: _number(found[0]), clean(text))
 
 
 def line(text: str, chars_max: int = 500) -> str:
@@ -35,6 +42,10 @@ def line(text: str, chars_max: int = 500) -> str:
 def _visible(char: str) -> str:
     if char == "\n" or (unicodedata.category(char) not in _HARMFUL and not _BLANK.match(char)):
         return char
+    return _number(char)
+
+
+def _number(char: str) -> str:
     number = ord(char)
     if number > 0xFFFF:
         return f"\\U{number:08x}"

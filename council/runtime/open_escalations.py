@@ -82,6 +82,11 @@ def answering(escalation_id: str) -> str:
     return f"council answer {escalation_id}"
 
 
+def tool_text(action: Action) -> str:
+    """An action's tool on one line. Its name may hold anything, as it comes from outside."""
+    return json.dumps(action.tool, ensure_ascii=False)[1:-1]
+
+
 def args_text(action: Action) -> str:
     """An action's arguments as JSON on one line."""
     return json.dumps(thawed(action.args), ensure_ascii=False)

@@ -24,13 +24,13 @@ from council.core.state import (
     plain,
 )
 from council.kinds.phrases import decided_by
-from council.kinds.text import line
+from council.kinds.text import clean, line
 from council.protocol import codec
 from council.protocol.envelope import Proposal as Asked
 from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
-from council.runtime.open_escalations import answering, args_text, reason_of
+from council.runtime.open_escalations import answering, args_text, reason_of, tool_text
 
 # This many open proposals and escalations are listed. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
@@ -165,7 +165,9 @@ def _asked_for(proposal: bytes) -> dict[str, Any]:
     requester = content.requester if isinstance(content, Asked) else None
     said = None
     if action is not None:
-        said = {"tool": line(action.tool), "args": line(args_text(action), ARGS_CHARS_MAX)}
+        args = clean(args_text(action))  # with its spaces as they are
+        cut = args if len(args) <= ARGS_CHARS_MAX else f"{args[: ARGS_CHARS_MAX - 1]}…"
+        said = {"tool": line(tool_text(action)), "args": cut}
     return {
         "action": said,
         "requester": None if requester is None else line(str(requester), 1_200),

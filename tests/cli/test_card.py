@@ -177,6 +177,34 @@ def test_text_of_an_argument_can_not_pass_for_a_line_of_the_card() -> None:
     assert "  │ asked by  root\\x1b[2J" in lines
 
 
+def test_a_tools_name_can_not_pass_for_a_line_of_the_card() -> None:
+    case = waiting(action={"tool": "read\nasked by  root\u202e", "args": {"db": 1}})
+    for shown in (card(case), card(case, whole=True)):
+        lines = drawn(shown)
+        assert lines[1] == "read\\nasked by  root\\u202e"
+        assert [each for each in lines if each.startswith("asked by")] == [
+            next(each for each in lines if "deploy-bot" in each)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("char", "shown"), [("\u00a0", "\\xa0"), ("\u3000", "\\u3000"), ("\u2003", "\\u2003")]
+)
+def test_a_space_that_is_another_character_is_shown_as_its_number_in_an_argument(
+    char: str, shown: str
+) -> None:
+    args = {"dir": f"/srv{char}/old", "text": f"one{char}two\nthree"}
+    found = flat(card(waiting(action={"tool": "rm", "args": args})))
+    assert f'dir = "/srv{shown}/old"' in found
+    assert f"one{shown}two" in found
+
+
+def test_a_client_with_a_name_of_its_own_is_shown_beside_who_asks_as_it_says() -> None:
+    case = replace(waiting(requester=Requester(agent="ada, checked " * 15)), proposer="night-bot")
+    assert "as client night-bot" in flat(card(case))
+    assert "as client" not in flat(card(replace(case, proposer="client-0123456789abcdef")))
+
+
 def test_a_change_is_measured_and_coloured_and_what_is_cut_can_be_had() -> None:
     case = waiting(body=DIFF)
     lines = drawn(card(case))

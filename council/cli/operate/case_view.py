@@ -19,7 +19,7 @@ from council.kinds.phrases import certainty
 from council.kinds.text import span
 from council.protocol.envelope import Proposal
 from council.protocol.values import plain
-from council.runtime.open_escalations import OpenEscalation, reason_of
+from council.runtime.open_escalations import OpenEscalation, reason_of, tool_text
 
 BODY_CHARS_MAX = 20_000  # of a proposal's text; council show --json has all of it
 
@@ -59,7 +59,7 @@ def _proposed(story: Story) -> Iterator[RenderableType]:
     submitted = None if story.proposal is None else story.proposal.data["what"]
     content = _content(story)
     if content is not None and content.action is not None:
-        yield text(content.action.tool, "bold")
+        yield text(tool_text(content.action), "bold")
         for name, value in content.action.args.items():
             said = json.dumps(plain(value), ensure_ascii=False)
             yield _indented(Text.assemble(text(name, DIM), " = ", text(said)))

@@ -22,7 +22,7 @@ from council.core.state import Spend, plain
 from council.journal.entries import Entry
 from council.kinds.text import clean, count, line, span
 from council.protocol.envelope import Proposal
-from council.runtime.open_escalations import args_text, with_proposal
+from council.runtime.open_escalations import args_text, tool_text, with_proposal
 
 BODY_LINES_MAX = 30  # of a body on a terminal; --json has all of it
 BODY_CHARS_MAX = 4_000
@@ -100,7 +100,7 @@ def _proposed(entry: Entry, revised: Iterable[Entry], *, brief: bool) -> Iterato
     what = entry.data["what"]
     body = entry.envelope.content if entry.envelope is not None else None
     if isinstance(body, Proposal) and body.action is not None and not brief:
-        yield "action", text(f"{body.action.tool} {args_text(body.action)}")
+        yield "action", text(f"{tool_text(body.action)} {args_text(body.action)}")
     if isinstance(body, Proposal) and body.requester is not None and not brief:
         yield "asked by", text(body.requester)
     yield "by", text(what["proposer"])
