@@ -199,6 +199,14 @@ class _Sheet:
     def wrapped(self, said: Text, first: str = "", other: str | None = None) -> list[Text]:
         """``said`` on lines: the first begins with ``first``, the others with ``other``, or with ``first`` too."""
         other = first if other is None else other
+        if (
+            len(said) + max(len(first), len(other)) <= self._width
+            and said.plain.isascii()
+            and "\n" not in said
+        ):
+            return [
+                Text.assemble((first, DIM), said)
+            ]  # as most lines of a change, of which there may be many
         lines = said.wrap(self._console, self._width - max(len(first), len(other)), overflow="fold")
         for each in lines:
             each.rstrip()

@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +27,9 @@ from council.api.client import Council, handle_of
 from council.api.event_stream import Event
 from council.cli import render
 from council.cli.decide.deliberate import deliberate
+from council.cli.operate import cases as cases_module
 from council.cli.operate import live
+from council.cli.operate.cases import DRAWN_FOR, Cases
 from council.cli.operate.keyboard import Decoder
 from council.cli.report import Interrupted, Report
 from council.protocol.errors import CouncilDied, Refused, Unreachable
@@ -425,3 +429,33 @@ def test_a_case_that_can_not_be_read_says_so_and_one_that_is_forgotten_shows_its
             asyncio.run(screen._cases.load())
             assert told in "\n".join(listed(screen, council, 80, 30))
         assert f"proposal {decided.proposal_id}" in "\n".join(listed(screen, council, 80, 30))
+
+
+def test_a_large_case_is_drawn_seldom_so_that_keys_are_read_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutation: drawn again with each picture, or never again once the time left has changed."""
+    now_s, drawn = 0.0, 0
+
+    def slow(*arguments: Any) -> str:
+        nonlocal now_s, drawn
+        drawn += 1
+        now_s += 1.0
+        return "a\n" * 50
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, time=time.time)
+    monkeypatch.setattr(cases_module, "time", clock)
+    monkeypatch.setattr(cases_module, "case_view", slow)
+    with watched_council() as council:
+        cases, console = Cases(council), Console(width=80)
+        cases.wait(council.escalations())
+        cases.opened = council.escalations()[0].proposal_id
+        asyncio.run(cases.load())
+        for _ in range(5):
+            assert len(cases.case_lines(console, 10)) == 10
+        assert drawn == 1
+        cases.case_lines(Console(width=40), 10)
+        assert drawn == 2
+        now_s += DRAWN_FOR + 0.5
+        cases.case_lines(Console(width=40), 10)
+        assert drawn == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
@@ -30,6 +30,8 @@ ROW_COLUMNS, VOTES_COLUMNS = 60, 100
 # Above each list is an empty line if the screen has this many lines.
 ROOMY_LINES = 40
 MARK = "> "
+# A large case takes seconds to draw. It is drawn again after so many times as long, and keys are read meanwhile.
+DRAWN_FOR = 20
 
 
 class Cases:
@@ -48,6 +50,7 @@ class Cases:
         self._case: OpenEscalation | Story | None = None
         self._trouble = ""
         self._first_line = self._page = 0
+        self._drawn: _Drawn | None = None
         self.opened: str | None = None
         self.marked: RenderableType | None = None
         self.lines_below = 0
@@ -159,19 +162,34 @@ class Cases:
             self._trouble = ""
             self._case = Story(proposal_id, entries, (), decision, None)
 
+    def _case_shown(self) -> RenderableType:
+        if self._case is None:
+            return text(self._trouble or "reading the case ...", "yellow")
+        shown = case_view(self._case, time.time(), self._where)
+        return Group(text(self._trouble, "yellow"), shown) if self._trouble else shown
+
     def case_lines(self, console: Console, height: int) -> list[list[Segment]]:
         """The lines of the opened case that are on a screen of that height."""
-        if self._case is None:
-            shown: RenderableType = text(self._trouble or "reading the case ...", "yellow")
-        else:
-            shown = case_view(self._case, time.time(), self._where)
-            if self._trouble:
-                shown = Group(text(self._trouble, "yellow"), shown)
-        lines = console.render_lines(shown, pad=False)
+        about = (self._case, self._trouble, console.width)
+        drawn = self._drawn
+        if drawn is None or drawn.about != about or time.monotonic() >= drawn.until_s:
+            began_s = time.monotonic()
+            lines = console.render_lines(self._case_shown(), pad=False)
+            ended_s = time.monotonic()
+            drawn = self._drawn = _Drawn(about, lines, ended_s + DRAWN_FOR * (ended_s - began_s))
+        lines = drawn.lines
         self._page = max(1, height - 1)
         self._first_line = min(self._first_line, max(0, len(lines) - height))
         self.lines_below = max(0, len(lines) - height - self._first_line)
         return lines[self._first_line : self._first_line + height]
+
+
+class _Drawn(NamedTuple):
+    """The lines of a case as it was drawn, what they were drawn of, and until when they will do."""
+
+    about: tuple[object, ...]
+    lines: list[list[Segment]]
+    until_s: float
 
 
 def _waiting_row(each: OpenEscalation, now_s: float, wide: bool) -> Text:
