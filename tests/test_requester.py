@@ -54,6 +54,7 @@ def test_a_client_says_who_asks(here: Path) -> None:
         ("https://token@example.com/team/shop.git?key=hunter2#x", "shop.git"),
         ("git@example.com:team/shop.git", "shop.git"),
         ("ssh://git@example.com:22/team/shop/", "shop"),
+        ("codecommit::eu-west-1://ada@shop", "shop"),
         ("/srv/git/shop.git", "shop.git"),
         (None, "shop"),
     ],

@@ -116,4 +116,5 @@ def _remote(config: Path) -> str:
     if "://" not in url:  # git@host:path, or a path
         url = url.partition("@")[2] or url
         return os.path.basename(url.rstrip("/").rpartition(":")[2])
-    return os.path.basename(urlsplit(url).path.rstrip("/"))
+    # In codecommit::region://profile@repository all of it counts as the path.
+    return os.path.basename(urlsplit(url).path.rstrip("/")).rpartition("@")[2]
