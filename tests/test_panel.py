@@ -513,6 +513,28 @@ def test_what_waits_for_a_human_is_first_and_whole(asking: tuple[Council, Server
 
 
 @missing
+def test_what_is_to_be_approved_is_shown_exactly_or_as_cut(
+    asking: tuple[Council, Server], tmp_path: Path
+) -> None:
+    """Mutations: numbers as JavaScript has them, letters without ink, runs of spaces in one, a silent end."""
+    council, server = asking
+    args = {"cents": 12345678901234567890, "dir": "a   b\u3164"}
+    council.propose("Pay", "x" * 5_000, action={"tool": "pay", "args": args}, wait_for="all")
+    council.propose("Move", action={"tool": "move", "args": {"dir": "c   d\u3164"}}, wait_for="all")
+
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            await page.open(f"{server.url}?token={TOKEN}")
+            await page.see("document.querySelectorAll('.case[open]').length === 3")
+            said = await page.run("document.querySelector('#waiting').innerText")
+            assert '"cents": 12345678901234567890, "dir": "a   b\\u3164"' in said
+            assert 'dir = "c   d\\u3164"' in said
+            assert "… 1,000 characters more: council show " in said
+
+    asyncio.run(look())
+
+
+@missing
 def test_without_the_right_token_a_case_has_its_command_alone(
     asking: tuple[Council, Server], tmp_path: Path
 ) -> None:

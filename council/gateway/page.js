@@ -14,8 +14,10 @@ let refusedToken = false;
 let toldIds = null; // the escalations that were there before
 let copied = null; // the newest attempt to copy a command: its id, what became of it, until when that is shown
 
-// A character that would be invisible, or would reorder the text around it, is shown as its number.
-const HIDDEN = /[^\P{C}\n\t]|[\p{Zl}\p{Zp}]/gu;
+// A character that would be invisible, or would reorder the text around it, is shown as its number. The second part
+// are letters and marks that are drawn as nothing or as a blank, as in council/kinds/text.py.
+const HIDDEN =
+  /[^\P{C}\n\t]|[\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\u{e0100}-\u{e01ef}]/gu;
 const visible = (text) => String(text).replace(HIDDEN, (char) => `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}`);
 
 function element(kind, className, text) {
@@ -331,7 +333,7 @@ function subject(each) {
 function argumentLines(args) {
   let found = args;
   try {
-    if (typeof args === "string") found = JSON.parse(args);
+    if (typeof args === "string" && areExact(args)) found = JSON.parse(args);
   } catch {
     return [element("pre", "args", args)]; // it was cut
   }
@@ -340,6 +342,12 @@ function argumentLines(args) {
     holder("div", "", element("span", "dim", `${name} = `), element("span", "", JSON.stringify(value))),
   );
   return named.length ? [holder("div", "args", ...named)] : [];
+}
+
+// Whether JavaScript has each number of a JSON text as it is written there, which it has not of large ones.
+function areExact(json) {
+  const numbers = json.replace(/"(?:[^"\\]|\\.)*"/g, "").match(/-?\d[\d.eE+-]*/g) ?? [];
+  return numbers.every((each) => String(Number(each)) === each);
 }
 
 const DIFF = /^(diff --git |--- |@@ )/m;

@@ -152,7 +152,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
 def _said(act: Ballot | Ruling) -> dict[str, Any]:
     """What a ballot and a ruling have in common, the reason cut to what a page shows of it."""
     names = ("seat", "confidence", "risk_level")
-    return {**{name: getattr(act, name) for name in names}, "reason": reason_of(act)[:REASON_CHARS_MAX]}
+    return {**{name: getattr(act, name) for name in names}, "reason": _cut(reason_of(act), REASON_CHARS_MAX)}
 
 
 @lru_cache(
@@ -160,19 +160,26 @@ def _said(act: Ballot | Ruling) -> dict[str, Any]:
 )  # a status is asked for twice a second, and large arguments take 10 ms to read
 def _asked_for(proposal: bytes) -> dict[str, Any]:
     """The action, its arguments as JSON text on one line, who asks and the text, of a proposal's canonical bytes."""
-    content = codec.decode(proposal, canonical=True).content if proposal else None
+    envelope = codec.decode(proposal, canonical=True) if proposal else None
+    content = None if envelope is None else envelope.content
     action = content.action if isinstance(content, Asked) else None
     requester = content.requester if isinstance(content, Asked) else None
     said = None
     if action is not None:
-        args = clean(args_text(action))  # with its spaces as they are
-        cut = args if len(args) <= ARGS_CHARS_MAX else f"{args[: ARGS_CHARS_MAX - 1]}…"
-        said = {"tool": line(tool_text(action)), "args": cut}
+        args = clean(args_text(action)[: ARGS_CHARS_MAX + 1])  # with its spaces as they are
+        said = {"tool": line(tool_text(action)), "args": _cut(args, ARGS_CHARS_MAX)}
+    body = content.body if isinstance(content, Asked) else ""
+    if envelope is not None and (more := len(body) - BODY_CHARS_MAX) > 0:
+        body = f"{body[:BODY_CHARS_MAX]}\n… {more:,} characters more: council show {envelope.msg_id}"
     return {
         "action": said,
         "requester": None if requester is None else line(str(requester), 1_200),
-        "body": content.body[:BODY_CHARS_MAX] if isinstance(content, Asked) else "",
+        "body": body,
     }
+
+
+def _cut(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
 
 
 def _newest(driver: Driver) -> list[tuple[float, Decision]]:

@@ -408,7 +408,7 @@ class Person:
             )
             if asked >= 0 and self._answers:
                 seen = len(self.screen)
-                os.write(terminal, f"{self._answers.pop(0)}\n".encode())
+                os.write(terminal, f"{self._answers.pop(0)}\n".encode("utf-8", "surrogateescape"))
 
 
 @pytest.mark.parametrize(
@@ -450,6 +450,15 @@ def test_a_person_is_shown_the_case_and_asked(
         assert f"{options[0].removeprefix('--')} this? [y/N]" in person.screen
     if came_to[0] == 3:
         assert "left as it is: nothing was answered" in person.screen
+
+
+def test_bytes_that_are_no_text_are_no_answer(cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    council = up(council_of(prime=ASKS))
+    case = council.propose("Drop it", action={"tool": "drop", "args": {"db": "prod"}})
+    with Person(["a", "\udcff"]).at(monkeypatch) as person:
+        assert cli("answer", str(case.escalation_id)).code == 2
+    assert "what was typed is no text in utf-8: nothing was answered" in person.screen.replace("\r\n", " ")
+    assert council.escalations()
 
 
 # Where a terminal can little

@@ -133,11 +133,16 @@ def settle(council: Council, wanted: Wanted, report: Report, where: Sequence[str
 
 
 def _ask(report: Report, question: str) -> str:
-    """What the person types. Raises Interrupted at Ctrl-C; the end of the input counts as an empty line."""
+    """What the person types; the end of the input counts as an empty line.
+
+    Raises Interrupted at Ctrl-C, and UsageFault for bytes that the terminal's encoding does not have.
+    """
     try:
         report.notes.print(clean(question), end="", style="bold", markup=False)
         return input().strip()
     except EOFError:
         return ""
+    except UnicodeDecodeError as error:
+        raise UsageFault(f"what was typed is no text in {error.encoding}: nothing was answered") from None
     except KeyboardInterrupt:
         raise Interrupted("nothing was answered") from None
