@@ -322,7 +322,7 @@ def test_two_answers_at_once_are_none(cli: Cli, up: Up) -> None:
 def test_high_risk_is_not_approved_without_a_reason(cli: Cli, up: Up) -> None:
     council = up(council_of(prime=ASKS, lite=says(Opinion.yes("fine", confidence=0.9))))
     case = str(council.propose("Drop it").escalation_id)
-    for given in ([], ["--reason", "  "], ["--yes"]):
+    for given in ([], ["--reason", "  "], ["--reason", "…"], ["--yes"]):
         said = cli("answer", case, "--approve", *given)
         assert (said.code, "approving a high risk needs a reason" in " ".join(said.err.split())) == (2, True)
     assert len(council.escalations()) == 1

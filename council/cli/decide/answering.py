@@ -107,12 +107,12 @@ def _not_waiting(council: Council, begin: str, given: str) -> Exception:
 def settle(council: Council, wanted: Wanted, report: Report, where: Sequence[str]) -> Answer | None:
     """The answer by the options, or that of the person who is asked; None to leave it. Raises UsageFault, Refused."""
     case = find(council, council.escalations(), wanted.given)
-    approve, reason = wanted.approve, wanted.reason.strip()
+    approve, reason = wanted.approve, _reason(wanted.reason)
     needs_reason = f"approving a high risk needs a reason: give --reason to approve {case.escalation_id}"
     if not wanted.asks:
         if approve and case.risk == "high" and not reason:
             raise UsageFault(needs_reason)
-        return Answer(case.escalation_id, approve, wanted.reason)
+        return Answer(case.escalation_id, approve, reason)
     from council.cli.card import Card
 
     report.notes.print(Card(case, time.time(), where=where, answers=False))
@@ -126,10 +126,15 @@ def settle(council: Council, wanted: Wanted, report: Report, where: Sequence[str
         approve = said.startswith("a")
     is_needed = approve and case.risk == "high"
     if not reason and (is_needed or not wanted.approve):
-        reason = _ask(report, "reason: " if is_needed else "reason (may be empty): ")
+        reason = _reason(_ask(report, "reason: " if is_needed else "reason (may be empty): "))
     if is_needed and not reason:
         raise UsageFault(needs_reason)
     return Answer(case.escalation_id, approve, reason)
+
+
+def _reason(given: str) -> str:
+    """A reason, or "" for one without words, such as the dots in the command that a case shows."""
+    return given.strip() if any(map(str.isalnum, given)) else ""
 
 
 def _ask(report: Report, question: str) -> str:
