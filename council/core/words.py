@@ -94,8 +94,8 @@ def _next(decision: Any) -> str:
         return "It may be done once, exactly as it was proposed."
     if not decision.final:
         return (
-            "It must not be done before a human approves it: "
-            f"council answer {decision.escalation_id} --approve, or --reject."
+            "It must not be done before a human approves it. The answer is a person's to give, not the "
+            f"program's that asked: council answer {decision.escalation_id}"
         )
     if decision.outcome == "cancelled":
         return "It must not be done. It was taken back, for the reason above."

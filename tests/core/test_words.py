@@ -69,7 +69,7 @@ def test_one_line_says_outcome_tally_and_who_objected() -> None:
     [
         (REJECTED, "change what is objected to"),
         (APPROVED, "It may be done once"),
-        (WAITING, "council answer esc-p1 --approve, or --reject"),
+        (WAITING, "a person's to give, not the program's that asked: council answer esc-p1"),
         (replace(REJECTED, outcome="deferred"), "No human answered in time"),
         (replace(REJECTED, outcome="cancelled"), "It was taken back, for the reason above"),
     ],
