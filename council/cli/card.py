@@ -229,7 +229,9 @@ class _Sheet:
 
     def argument(self, name: str, value: Any) -> list[Text]:
         """An argument: its exact value as JSON, or, if it is text of several lines, as a block."""
-        shown = exact(json.dumps(name, ensure_ascii=False)[1:-1])
+        shown = exact(json.dumps(name, ensure_ascii=False))
+        if name and " " not in name and "=" not in name:  # else it could pass for a name and a value
+            shown = shown[1:-1]
         if isinstance(value, str) and "\n" in value.rstrip("\n"):
             return [*self.wrapped(Text(f"{shown}:", DIM), "  "), *self.change(exact(value))]
         said = exact(json.dumps(thawed(value), ensure_ascii=False))

@@ -205,6 +205,12 @@ def test_a_client_with_a_name_of_its_own_is_shown_beside_who_asks_as_it_says() -
     assert "as client" not in flat(card(replace(case, proposer="client-0123456789abcdef")))
 
 
+def test_an_arguments_name_can_not_pass_for_a_name_and_its_value() -> None:
+    args = {'dry_run = true, "x': 1, "": 2, "a b": "c\nd"}
+    lines = drawn(card(waiting(action={"tool": "rm", "args": args})))
+    assert {'  "dry_run = true, \\"x" = 1', '  "" = 2', '  "a b":'} <= set(lines)
+
+
 def test_a_change_is_measured_and_coloured_and_what_is_cut_can_be_had() -> None:
     case = waiting(body=DIFF)
     lines = drawn(card(case))
