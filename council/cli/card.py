@@ -35,6 +35,7 @@ NARROW = 40  # below this width a text begins right behind its label
 TEXT_CHARS_MAX = 4_000  # of a reason, a summary or the like; show --json has all of it
 REQUESTER_CHARS = 80  # of who asks, where the client's name follows it and must not be cut
 _DIFF_BEGINS = ("diff --git ", "--- ", "@@ ")
+NOT_KEPT = "the record of what it asks for is kept no more, so an action and a change can't be shown"
 STATIC_ONLY = "no model read it: these votes are from static checks alone"
 
 
@@ -105,6 +106,8 @@ class Card:
                 yield from lines
             if not action.args:
                 yield from sheet.wrapped(Text("without arguments", DIM), "  ")
+        if not self._of.proposer:
+            yield from sheet.wrapped(Text(NOT_KEPT, "bold yellow"), "  ")
         yield from sheet.change(self._of.body)
 
     def _facts(self, sheet: _Sheet, rows: int | None) -> list[Text]:
@@ -119,7 +122,7 @@ class Card:
             not name or rows is None or not MADE_UP_NAME.fullmatch(of.proposer)
         ):  # its key is known, unlike who asks
             short = name if rows is None else line(name, REQUESTER_CHARS)
-            asks = f"{short or 'not said'}, as client {clean(of.proposer)}"
+            asks = f"{short or 'not said'}, as client {clean(of.proposer) or 'not known'}"
         times = f" · asked {span(of.age_s(self._now_s))} ago · {span(of.time_left_s(self._now_s))} left"
         return [
             *says,
