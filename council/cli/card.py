@@ -35,7 +35,7 @@ NARROW = 40  # below this width a text begins right behind its label
 TEXT_CHARS_MAX = 4_000  # of a reason, a summary or the like; show --json has all of it
 REQUESTER_CHARS = 80  # of who asks, where the client's name follows it and must not be cut
 _DIFF_BEGINS = ("diff --git ", "--- ", "@@ ")
-NOT_KEPT = "the record of what it asks for is kept no more, so an action and a change can't be shown"
+NOT_AT_HAND = "its action and its change are not at hand; as long as its record is kept, this shows them:"
 STATIC_ONLY = "no model read it: these votes are from static checks alone"
 
 
@@ -68,7 +68,8 @@ class Card:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         sheet = _Sheet(console, options.max_width)
-        subject, more = [*self._subject(sheet)], f"council show {self._of.proposal_id}{self._where}"
+        more = f"council show {self._of.proposal_id}{self._where}"
+        subject = [*self._subject(sheet, more)]
         if self._whole:
             yield from self._around(sheet, subject, None, None)
             return
@@ -95,7 +96,7 @@ class Card:
             *(self._commands(sheet) if self._answers else ()),
         ]
 
-    def _subject(self, sheet: _Sheet) -> Iterator[Text]:
+    def _subject(self, sheet: _Sheet, more: str) -> Iterator[Text]:
         """The action with its arguments, the short ones first, so that no long one hides them; then the change."""
         action = self._of.action
         if action is None:
@@ -107,7 +108,7 @@ class Card:
             if not action.args:
                 yield from sheet.wrapped(Text("without arguments", DIM), "  ")
         if not self._of.proposer:
-            yield from sheet.wrapped(Text(NOT_KEPT, "bold yellow"), "  ")
+            yield from sheet.wrapped(Text(f"{NOT_AT_HAND} {clean(more)}", "bold yellow"), "  ")
         yield from sheet.change(self._of.body)
 
     def _facts(self, sheet: _Sheet, rows: int | None) -> list[Text]:

@@ -325,8 +325,7 @@ class Coordinator:
         waiting = self._driver.escalations()
         if await self._until_durable() is not None:
             waiting = escalations(self._driver.kept.open)
-        proposals = self._driver.outbox.payloads
-        return [packed(each, proposals.get(each.proposal_id, b"")) for each in waiting]
+        return packed(waiting, self._driver.outbox.payloads)
 
     async def history(self, wanted: Wanted) -> HistoryPage:
         """A page of the journal's records."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -21,6 +22,10 @@ from council.protocol.values import plain as thawed
 _STATIC = re.compile(r"static [a-z ]{1,40}, no model: ")
 
 
+# Of the proposals in one answer. An answer has room for four times as much (``socket_port.ANSWER_BYTES_MAX``).
+PROPOSALS_BYTES_MAX = 64 * 2**20
+
+
 class Waiting(Escalation, frozen=True):
     """An escalation and the canonical bytes of its proposal, as the coordinator hands them to a client."""
 
@@ -31,7 +36,8 @@ class OpenEscalation(Escalation, frozen=True):
     """An escalation that waits for a human, with what its proposal asks for.
 
     ``proposer`` is the client that proposed it, ``requester`` who asks, as that client says. ``action`` is None if
-    the proposal names no tool. ``body`` is the proposal's text, often a change to review.
+    the proposal names no tool. ``body`` is the proposal's text, often a change to review. Without its proposal, which
+    was not at hand (``packed``), ``proposer`` is empty, and the action and the body are not known.
     """
 
     proposer: str = ""
@@ -112,10 +118,22 @@ def with_proposal(escalation: Escalation, envelope: Envelope | None) -> OpenEsca
     )
 
 
-def packed(escalation: Escalation, proposal: bytes) -> Waiting:
-    """An escalation for a client, with the canonical bytes of its proposal, or none where they are kept no more."""
-    known = {name: getattr(escalation, name) for name in Escalation.__struct_fields__}
-    return Waiting(**known, proposal=proposal)
+def packed(
+    waiting: Sequence[Escalation], proposals: Mapping[str, bytes], bytes_max: int = PROPOSALS_BYTES_MAX
+) -> list[Waiting]:
+    """Escalations for a client, oldest first, with the canonical bytes of their proposals.
+
+    One has none if they are kept no more, or if those of newer ones fill ``bytes_max``.
+    """
+    found = list[Waiting]()
+    for escalation in reversed(waiting):
+        known = {name: getattr(escalation, name) for name in Escalation.__struct_fields__}
+        proposal = proposals.get(escalation.proposal_id, b"")
+        if len(proposal) > bytes_max:
+            proposal = b""
+        bytes_max -= len(proposal)
+        found.append(Waiting(**known, proposal=proposal))
+    return found[::-1]
 
 
 def opened(waiting: Waiting) -> OpenEscalation:

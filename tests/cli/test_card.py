@@ -17,9 +17,9 @@ from rich.console import Console
 
 from council import Council, OpenEscalation, Requester
 from council.agents.mind import Opinion, Ruling
-from council.cli.card import NOT_KEPT, ROWS, STATIC_ONLY, Card
+from council.cli.card import NOT_AT_HAND, ROWS, STATIC_ONLY, Card
 from council.protocol.errors import NotApproved
-from council.runtime.open_escalations import with_proposal
+from council.runtime.open_escalations import packed, with_proposal
 from tests.cli.conftest import Chair, Cli, council_of, says
 from tests.cli.test_commands import document
 from tests.patience import HANG_S
@@ -206,10 +206,17 @@ def test_a_client_with_a_name_of_its_own_is_shown_beside_who_asks_as_it_says() -
     assert "as client" not in flat(card(replace(case, proposer="client-0123456789abcdef")))
 
 
-def test_a_case_whose_record_is_kept_no_more_does_not_look_like_one_without_an_action() -> None:
+def test_a_case_without_its_proposal_does_not_look_like_one_without_an_action() -> None:
     case = waiting(action={"tool": "drop", "args": {"db": "prod"}})
-    assert NOT_KEPT not in flat(card(case))
-    assert NOT_KEPT in flat(card(with_proposal(case, None)))
+    assert NOT_AT_HAND not in flat(card(case))
+    assert f"{NOT_AT_HAND} council show {case.proposal_id}" in flat(card(with_proposal(case, None)))
+
+
+def test_of_many_large_proposals_the_newest_fit_an_answer() -> None:
+    case = waiting(body="x")
+    first, second, third = (replace(case, proposal_id=name) for name in ("1", "2", "3"))
+    found = packed([first, second, third], {"1": b"a", "2": b"bbb", "3": b"cc"}, bytes_max=3)
+    assert [each.proposal for each in found] == [b"a", b"", b"cc"]
 
 
 def test_an_arguments_name_can_not_pass_for_a_name_and_its_value() -> None:
