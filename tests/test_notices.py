@@ -243,9 +243,11 @@ def test_an_answer_that_is_not_http_does_not_end_the_channel(said: bytes, hook: 
 
 def test_an_answer_that_comes_byte_by_byte_is_not_waited_for() -> None:
     """Mutation: the timeout is that of each byte, so that such a webhook delays all notices without end."""
-    with answers(b"HTTP/1.1 200 " + b"O", 1_000_000, 0.001) as url:
-        with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"):
-            to_webhook(url, KEY, 0.2)(notice())
+    with (
+        answers(b"HTTP/1.1 200 O", 1_000_000, 0.001) as url,
+        pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"),
+    ):
+        to_webhook(url, KEY, 0.2)(notice())
 
 
 def test_a_notice_that_is_in_a_pause_at_the_end_is_tried_once_more() -> None:
@@ -388,7 +390,7 @@ def test_a_variable_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError, match="in the variable HOOK, which holds another value"):
         Council.inline(seats=SEATS, notify={"webhook": "env:HOOK"})
     with pytest.raises(
-        ConfigError, match="^notify: the key of the webhook of council should be in the variable"
+        ConfigError, match=r"^notify: the key of the webhook of council should be in the variable"
     ):
         Council.inline(seats=SEATS, notify={"webhook": "https://127.0.0.1:1", "key": "env:HOOK_KEY"})
     with pytest.raises(OperatorError, match="can't be read"):

@@ -83,7 +83,8 @@ def council_key(name: str, source: str, council_id: str) -> bytes:
 def key_from(whose: str, source: str, kept: Path | None = None, *, setting: str = "humans") -> bytes:
     """The key that ``source`` names: ``kept`` (in the file of that name), ``file:/path`` or ``env:VARIABLE``.
 
-    Raises ConfigError, which names ``setting``, if the variable holds no key, and OperatorError if the file can't be read or kept.
+    Raises ConfigError, which names ``setting``, if the variable holds no key. Raises OperatorError if the file can't
+    be read or kept.
     """
     kind, _, where = source.partition(":")
     if kind == "env":
