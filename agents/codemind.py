@@ -42,6 +42,7 @@ from council.agents.scan.python_dangers import PythonDanger, fresh_dangers
 from council.agents.scan.python_hunks import TOO_MANY, PythonPiece, Sides, Unparsable, parse, sides_of
 from council.agents.scan.python_names import is_surely_used
 from council.agents.scan.removed_checks import vanished_checks
+from council.agents.static import marks
 from council.agents.static.actions import CODE_KEYS, read_action
 from council.agents.static.policy import is_python, is_test, listed, observed, written_file
 
@@ -50,7 +51,7 @@ UNJUDGED_MAX = 20  # named in a reason; the others are only counted
 LINT_SECONDS_MAX = 20.0  # the linters of one review; for an ordinary diff they take about one second
 NAMES_TRIED_MAX = 20  # undefined names that are examined closely: one certain fault is enough
 NAMED_CHARS_MAX = 200_000  # of a file that is examined for them
-METHOD = "(static checks: syntax, ruff, bandit)"
+METHOD = marks.CODE
 
 _PYTHON_NAMES = {"python", "py", "python3", "py3"}
 _PROSE_NAMES = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}

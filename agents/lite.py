@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
 from council.agents.scan.diff_lines import short_quote
+from council.agents.static import marks
 from council.agents.static.policy import UNREAD, Sight, inspect_case, listed, observed, readable
 
 
@@ -85,7 +86,7 @@ class Lite:
 
 
 def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return Opinion(vote, f"static policy checks, no model: {reason}", confidence, risk)
+    return Opinion(vote, marks.POLICY + reason, confidence, risk)
 
 
 def _listed_paths(what: str, paths: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ alone: no text in a proposal or in a ballot's reason can approve anything.
 | "documentation only" over a change of source                       | no      | med  | 0.6        |
 | irreversible, or weakens a guard, in production or for everybody   | no      | high | 0.6        |
 | irreversible, its reach not said                                   | abstain | high | 0.5        |
+| a tool not known here that writes, pays, sends or deletes          | abstain | high | 0.5        |
 | a concern: found, but without certainty                            | abstain | med  | 0.25       |
 | irreversible, of limited reach; sends or grants                    | yes     | med  | 0.55       |
 | a damaged diff, source shown as binary or in no known encoding     | abstain | med  | 0.2        |
@@ -38,11 +39,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.python_dangers import fresh_dangers
 from council.agents.scan.python_hunks import sides_of
+from council.agents.static import marks
 from council.agents.static.actions import read_action
 from council.agents.static.policy import (
     UNREAD,
@@ -56,6 +59,7 @@ from council.agents.static.policy import (
     readable,
 )
 from council.agents.static.stakes import Stakes, weigh
+from council.agents.static.tools import effect_of
 
 CORE_RULES = (  # GCP 3.1
     "Never execute shell commands without reflection and approval",
@@ -88,13 +92,20 @@ _READ_ONLY = re.compile(
 class Prime:
     """Core rules and stakes. ``core_rules`` are the identity's, by default GCP's three; a broken one is quoted.
 
-    Another rule can't be checked without a model, and the reason says so.
+    Another rule can't be checked without a model, and the reason says so. ``unknown_tools`` says what becomes of an
+    action whose tool is not known here, and that writes, pays, sends or deletes by its name or arguments: "ask" sends
+    it to a human, "allow" judges it by the other checks alone.
     """
 
-    def __init__(self, *, core_rules: Sequence[str] = CORE_RULES) -> None:
+    def __init__(
+        self, *, core_rules: Sequence[str] = CORE_RULES, unknown_tools: Literal["ask", "allow"] = "ask"
+    ) -> None:
         if isinstance(core_rules, str) or not all(isinstance(rule, str) for rule in core_rules):
             raise ValueError(f"core_rules is {core_rules!r}: give a list of texts")
+        if unknown_tools not in ("ask", "allow"):
+            raise ValueError(f"unknown_tools is {unknown_tools!r}: give 'ask' or 'allow'")
         self.core_rules = tuple(core_rules)
+        self._asks = unknown_tools == "ask"
 
     def observe(self, case: Case, stream: Stream) -> Observation:
         """Interrupts a stream that breaks policy, as Lite does (rules 3.1). No text in it makes it raise."""
@@ -110,6 +121,7 @@ class Prime:
             or self._claims(case, sight)
             or _at_stake(stakes)
             or _doubted(sight)
+            or (_unknown(case, stakes) if self._asks else None)
             or _unread(case, sight)
             or self._rest(sight, stakes)
         )
@@ -245,6 +257,20 @@ def _at_stake(stakes: Stakes) -> Opinion | None:
     return None
 
 
+def _unknown(case: Case, stakes: Stakes) -> Opinion | None:
+    """An action of a tool that no check here knows. What it says it destroys or changes may be of limited reach."""
+    found = effect_of(case)
+    if found is None:
+        return None
+    effect, word = found
+    if stakes.reach == "limited" and effect in ("deletes", "writes"):
+        return None
+    reason = (
+        f"the tool is not known here, and {effect} by its name or arguments ({word}): a human should look"
+    )
+    return _says("abstain", reason, 0.5, "high")
+
+
 def _doubted(sight: Sight) -> Opinion | None:
     for concern in sight.of("concern"):
         reason = f"no core rule is broken for sure, but {concern} wants a human's look"
@@ -263,7 +289,7 @@ def _unread(case: Case, sight: Sight) -> Opinion | None:
 
 
 def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return Opinion(vote, f"static checks of the core rules, no model: {reason}", confidence, risk)
+    return Opinion(vote, marks.CORE_RULES + reason, confidence, risk)
 
 
 def _seats(ballots: Sequence[ShownBallot]) -> str:

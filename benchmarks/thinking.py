@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from openai import AsyncOpenAI
-from structlog.testing import capture_logs
 
 from benchmarks.job import Load
 from benchmarks.measure import Row, cpu, in_turn, timed, times_row
@@ -27,6 +26,7 @@ from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.prompt import Prompt
 from council.agents.prompting.tokens import TokenCounter, counter_for
 from council.config.settings import SeatConfig
+from tests.logged import capture_logs
 from tests.models.stub import Call, Stub, says, used
 
 GROUP = "thinking"

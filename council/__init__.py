@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, SeatConfig
     from council.core.state import Ballot, Decision, Escalation, Tally
     from council.journal.entries import Entry, HistoryPage
-    from council.protocol.envelope import Envelope
+    from council.protocol.envelope import Envelope, Requester
     from council.protocol.errors import CouncilError, NotApproved, NotVerified
+    from council.runtime.open_escalations import OpenEscalation
 
 __version__ = "0.2.0"
 
@@ -59,7 +60,9 @@ _HOMES = {
     "NotApproved": "council.protocol.errors",
     "NotVerified": "council.protocol.errors",
     "Observation": "council.agents.mind",
+    "OpenEscalation": "council.runtime.open_escalations",
     "Opinion": "council.agents.mind",
+    "Requester": "council.protocol.envelope",
     "Ruling": "council.agents.mind",
     "RulingMind": "council.agents.mind",
     "SeatConfig": "council.config.settings",
@@ -87,7 +90,9 @@ __all__ = [
     "NotApproved",
     "NotVerified",
     "Observation",
+    "OpenEscalation",
     "Opinion",
+    "Requester",
     "Ruling",
     "RulingMind",
     "SeatConfig",

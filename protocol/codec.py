@@ -4,13 +4,14 @@ An envelope is an array by position, so that names cost nothing and bytes have o
 
     [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
 
-If the message has metadata, it follows these. Content, action, turn and metadata are arrays of the fields of their
-class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd number of digits. The
-timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order of their code points.
-Equal envelopes have equal bytes, in every process. Knows nothing of keys.
+If the message has metadata, it follows these. Content, action, turn, requester and metadata are arrays of the fields
+of their class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd number of
+digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order of their
+code points. Equal envelopes have equal bytes, in every process. Knows nothing of keys.
 
 A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
-envelope's metadata, both at the end. An envelope with neither has the same array as before, and is written as 1.0.
+envelope's metadata, both at the end, and 1.2 a proposal's requester. An envelope without these has the same array as
+before, and is written in the lowest version that can express it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ from typing import Any, cast
 import msgpack  # type: ignore[import-untyped]
 import msgspec
 
-from council.protocol.envelope import BODIES, HISTORY_TURNS_MAX, Action, Envelope, MessageType, Proposal, Turn
+from council.protocol.envelope import (
+    BODIES,
+    HISTORY_TURNS_MAX,
+    Action,
+    Envelope,
+    MessageType,
+    Proposal,
+    Requester,
+    Turn,
+)
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
 from council.protocol.metadata import Metadata
 from council.protocol.models import Model
@@ -48,13 +58,12 @@ _LIMIT_PASSED = re.compile(r"([0-9]{1,20}) exceeds max_[a-z]{1,10}_len\(([0-9]{1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-WIRE_VERSION = (1, 1)
-_FIRST_VERSION = (1, 0)
+WIRE_VERSION = (1, 2)
 _READABLE = (1,)  # rules 7.4: our MAJOR and the one before it must be readable; there is none before 1
 
 # The fields of each array, in order.
 _NAMES: dict[type[Model], tuple[str, ...]] = {
-    each: tuple(each.model_fields) for each in (*BODIES.values(), Action, Turn, Metadata)
+    each: tuple(each.model_fields) for each in (*BODIES.values(), Action, Turn, Requester, Metadata)
 }
 _NAMES[Envelope] = (
     "major",
@@ -71,8 +80,16 @@ _NAMES[Envelope] = (
     "metadata",
 )
 _VALUES = {each: attrgetter(*names) for each, names in _NAMES.items() if each is not Envelope}
-# These may lack their last field, which 1.1 added.
-_EXTENDED = (Envelope, Proposal)
+# The minor version that added a field to the end of an array, where it was not there from the beginning.
+_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2}
+# The fields of each array by the minor version.
+_NAMES_IN = [
+    {
+        each: tuple(name for name in names if _ADDED.get((each, name), 0) <= minor)
+        for each, names in _NAMES.items()
+    }
+    for minor in range(WIRE_VERSION[1] + 1)
+]
 _ID_NAMES = ("msg_id", "parent_id", "proposal_id", "supersedes")
 _IDS_AT = {each: [at for at, name in enumerate(names) if name in _ID_NAMES] for each, names in _NAMES.items()}
 _SENDER_AT, _TYPE_AT, _CONTENT_AT = map(_NAMES[Envelope].index, ("sender", "type", "content"))
@@ -162,15 +179,18 @@ def _wire(envelope: Envelope) -> tuple[Any, ...]:
     values = list(_VALUES[kind](content))
     for at in _IDS_AT[kind]:
         values[at] = _id_out(values[at])
-    newer = metadata is not None
+    minor = 0 if metadata is None else 1  # the lowest that can express it, so that each envelope has one form
     if isinstance(content, Proposal):
-        if content.history:
-            newer = True
+        if content.requester is not None:
+            minor = 2
+        elif content.history:
+            minor = 1
+            del values[-1:]
         else:
-            del values[-1]
-    # The lowest version that can express it, so that each envelope has one form.
+            del values[-2:]
     return (
-        *(WIRE_VERSION if newer else _FIRST_VERSION),
+        WIRE_VERSION[0],
+        minor,
         _id_out(envelope.msg_id),
         _id_out(envelope.parent_id),
         envelope.sender,
@@ -245,10 +265,7 @@ def _fields(values: Any, kind: type[Model], minor: int, where: str) -> dict[str,
 
     A value of another form stays as it is. Values that a higher minor version appended are dropped.
     """
-    names = _NAMES[kind]
-    required = len(names) - (kind in _EXTENDED)
-    if minor < WIRE_VERSION[1]:
-        names = names[:required]
+    names, required = _NAMES_IN[min(minor, WIRE_VERSION[1])][kind], len(_NAMES_IN[0][kind])
     if type(values) is not tuple:
         problem = f"expected an array of its fields, found {kind_of(values)}"
         raise EnvelopeError.at(where.removesuffix("."), problem)
@@ -266,7 +283,7 @@ def _fields(values: Any, kind: type[Model], minor: int, where: str) -> dict[str,
         if body is not None:  # if the type is unknown, the content stays as it is, and the type is refused
             fields["content"] = _fields(fields["content"], body, minor, "content.")
         fields["timestamp"] = _time_in(fields["timestamp"])
-        if metadata is not None or ("metadata" in fields and minor == WIRE_VERSION[1]):
+        if metadata is not None or ("metadata" in fields and minor <= WIRE_VERSION[1]):
             fields["metadata"] = _fields(metadata, Metadata, minor, "metadata.")
     elif kind is Proposal:
         if fields["action"] is not None:
@@ -276,6 +293,8 @@ def _fields(values: Any, kind: type[Model], minor: int, where: str) -> dict[str,
             fields["history"] = [
                 _fields(turn, Turn, minor, f"content.history[{at}].") for at, turn in enumerate(turns)
             ]
+        if (requester := fields.get("requester")) is not None:
+            fields["requester"] = _fields(requester, Requester, minor, "content.requester.")
     return fields
 
 

@@ -7,6 +7,7 @@ an envelope's id and timestamp.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -16,7 +17,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    StringConstraints,
     ValidationInfo,
 )
 from pydantic_core import PydanticCustomError
@@ -37,6 +37,7 @@ from council.protocol.models import (
     unseen,
 )
 from council.protocol.values import read_json, read_object
+from council.protocol.wording import matching
 
 Role = Literal["proposer", "voter", "observer", "coordinator", "human"]
 RiskLevel = Literal["low", "med", "high"]
@@ -51,6 +52,8 @@ BODY_CHARS_MAX = 900_000
 REASON_CHARS_MAX = 20_000
 # Names of tools and kinds are searched for and printed in tables.
 NAME_CHARS_MAX = 200
+# A requester is one line on a screen of 80 columns, with one field that may be long, the folder.
+REQUESTER_CHARS_MAX = 200
 # About 100,000 tokens. A prompt shows some thousands of them, which each seat selects from all.
 HISTORY_CHARS_MAX = 400_000
 HISTORY_TURNS_MAX = 1_000
@@ -65,12 +68,26 @@ SENDER_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 # It precedes a turn's text in prompts, so it must be a single word.
 TURN_ROLE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
-MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN), at_most(NAME_CHARS_MAX)]
-Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN), at_most(NAME_CHARS_MAX)]
+_ID = matching(MSG_ID_PATTERN, "an id: 8 to 32 of the characters 0-9 and a-f")
+_NAME = matching(SENDER_PATTERN, "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit")
+_WORD = matching(TURN_ROLE_PATTERN, "one word of 1 to 32 of a-z, 0-9, '_' and '-', beginning with a letter")
+
+MsgId = Annotated[str, _ID, at_most(NAME_CHARS_MAX)]
+Sender = Annotated[str, _NAME, at_most(NAME_CHARS_MAX)]
 Summary = Annotated[str, Length(SUMMARY_CHARS_MAX, 1)]
 MarkdownBody = Annotated[str, Length(BODY_CHARS_MAX)]
 Reason = Annotated[str, Length(REASON_CHARS_MAX)]
 Name = Annotated[str, Length(NAME_CHARS_MAX, 1)]
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def _on_one_line(text: str) -> str:
+    if _CONTROLS.search(text):
+        raise refusal("holds a control character or a line end; expected text on one line")
+    return text
+
+
+ShortText = Annotated[str, Length(REQUESTER_CHARS_MAX, 1), AfterValidator(_on_one_line)]
 TimeBudget = Annotated[float, Field(gt=0, le=TIME_BUDGET_S_MAX)]
 
 
@@ -90,8 +107,32 @@ class Turn(Model):
     ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
     """
 
-    role: Annotated[str, StringConstraints(pattern=TURN_ROLE_PATTERN), at_most(NAME_CHARS_MAX)]
+    role: Annotated[str, _WORD, at_most(NAME_CHARS_MAX)]
     text: Annotated[str, Length(HISTORY_CHARS_MAX)]
+
+
+class Requester(Model):
+    """Who asks, as the proposer's client says: nobody has checked it.
+
+    ``agent`` is the program or agent that asks, ``user`` its user on ``host``, ``folder`` its working folder, and
+    ``repository`` the git repository there. Each is text of 1 to 200 characters on one line, or None.
+    """
+
+    agent: ShortText | None = None
+    user: ShortText | None = None
+    host: ShortText | None = None
+    folder: ShortText | None = None
+    repository: ShortText | None = None
+
+    def __str__(self) -> str:
+        """All of it on one line: ``deploy-bot for ada@web-3 in ~/shop (shop.git)``."""
+        place = f"{self.user or ''}{f'@{self.host}' if self.host else ''}"
+        words = [self.agent, f"for {place}" if self.agent and place else place]
+        words += [
+            f"in {self.folder}" if self.folder else "",
+            f"({self.repository})" if self.repository else "",
+        ]
+        return " ".join(word for word in words if word)
 
 
 def _few(turns: object) -> object:
@@ -126,7 +167,8 @@ def _wait_for(others: dict[str, Any]) -> Literal["decisive", "all"]:
 class Proposal(Model):
     """A proposal to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown.
 
-    ``history`` is what was said and done before the proposal, oldest first. Most proposals have none.
+    ``history`` is what was said and done before the proposal, oldest first. Most proposals have none. ``requester``
+    is who asks, as the proposer's client says.
     """
 
     summary: Summary
@@ -136,6 +178,7 @@ class Proposal(Model):
     time_budget_s: TimeBudget = 60.0
     supersedes: MsgId | None = None
     history: History = ()
+    requester: Requester | None = None
 
 
 class Vote(Model):
@@ -251,7 +294,8 @@ class Envelope(Model):
         shown["content"] = {
             name: value
             for name, value in shown["content"].items()
-            if (name, value) not in (("control_packet", None), ("history", ()))  # rules 1.2: if there is one
+            # rules 1.2: if there is one
+            if (name, value) not in (("control_packet", None), ("history", ()), ("requester", None))
         }
         if self.metadata is None:
             del shown["metadata"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, LiteralString, Self, cast
@@ -34,6 +34,7 @@ from council.protocol.values import (
     plain,
     quoted,
 )
+from council.protocol.wording import fault_text
 
 # At most this many errors are listed. Readers begin with the first ones anyway.
 PROBLEMS_MAX = 100
@@ -222,19 +223,44 @@ class Open(Model):
 
 def malformed(error: ValidationError) -> EnvelopeError:
     """pydantic's errors as one EnvelopeError that names the first and lists all."""
-    faults = error.errors(include_url=False)
+    raised = error.errors(include_url=False)
+    # A default that depends on other fields is not made if one of them is wrong: that is no fault of its own.
+    faults = [fault for fault in raised if fault["type"] != "default_factory_not_called"]
     first = faults[0]
     field = _path(first)
     problems = tuple(f"{_path(fault)}: {_words(fault)}" for fault in faults[:PROBLEMS_MAX])
-    message = problems[0]
-    if len(faults) > 1:
-        message += f" (and {len(faults) - 1} more, see problems)"
+    message = _first_of(problems, len(faults))
     if first["type"] in ("too_large", "too_long", "string_too_long"):
         context = first["ctx"]
         limit = context.get("limit", context.get("max_length"))
         found = context["found"] if "found" in context else len(first["input"])
         return EnvelopeTooLarge(message, field=field, problems=problems, limit=limit, found=found)
     return EnvelopeError(message, field=field, problems=problems)
+
+
+def _first_of(problems: Sequence[str], count: int) -> str:
+    return problems[0] if count == 1 else f"{problems[0]} (and {count - 1} more, see problems)"
+
+
+def renamed(error: EnvelopeError, names: Mapping[str, str]) -> EnvelopeError:
+    """The same error with the names that its caller used, for the beginnings of paths: ``{"content.body": "body"}``.
+
+    A name that begins with "the" is part of the sentence: "the summary is empty". ``field`` stays as it was.
+    """
+    problems = tuple(_renamed(each, names) for each in error.facts.get("problems", (error.message,)))
+    facts = error.facts | ({"problems": problems} if "problems" in error.facts else {})
+    return type(error)(_first_of(problems, len(problems)), **facts)
+
+
+def _renamed(problem: str, names: Mapping[str, str]) -> str:
+    for path, name in names.items():
+        rest = problem.removeprefix(path)
+        if rest == problem or rest[:1] not in (":", ".", "["):
+            continue
+        if name.startswith("the "):
+            return name + rest.removeprefix(":")
+        return f"{name} {rest.removeprefix('.')}" if name.startswith("--") and rest[0] != ":" else name + rest
+    return problem
 
 
 def _path(fault: ErrorDetails) -> str:
@@ -250,25 +276,7 @@ def _path(fault: ErrorDetails) -> str:
 
 
 def _words(fault: ErrorDetails) -> str:
-    """What was expected and what was found; the latter only if it is short."""
-    kind, value = fault["type"], fault["input"]
-    if kind == "missing":
-        return "is missing"
-    if kind == "extra_forbidden":
-        return "is no field here; remove it"
-    if kind == "string_unicode":
-        return "holds half of a surrogate pair, which is no text"
-    message = fault["msg"]
-    if kind == "string_too_long":
-        return f"{message}; it has {len(value):,}"
-    if kind == "too_long":
-        context = fault["ctx"]
-        return f"has {context['actual_length']:,} entries; at most {context['max_length']:,} are allowed"
-    if kind in ("too_large", "refused"):
-        return message
-    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
-        return f"{message}; found {value!r}"
-    return f"{message}; found {quoted(value)}"
+    return fault_text(fault["type"], fault.get("ctx", {}), fault["input"], _path(fault), fault["msg"])
 
 
 def time_text(moment: datetime) -> str:

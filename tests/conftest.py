@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import os
 import signal
 import socket
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
@@ -171,9 +171,12 @@ def _no_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def _log_as_it_comes() -> Iterator[None]:
-    """No test leaves structlog set up, as looking at the log does: the log would go to the standard output."""
+    """No test leaves the log configured, as a command does in its process."""
     yield
-    structlog.reset_defaults()
+    logger = logging.getLogger("council")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 @pytest.fixture(autouse=True)

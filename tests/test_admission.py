@@ -220,7 +220,7 @@ def test_without_an_address_no_ray_of_others_is_joined_nor_shown_a_token(
     monkeypatch.setenv("COUNCIL_RAY_ADDRESS", "")  # else RAY_ADDRESS is the address that was given
     monkeypatch.setenv(admission.TOKEN, "of another cluster")
     told = connecting(address, name="nobody")
-    assert told.startswith("unreachable no council named nobody was brought up here by this user: ")
+    assert told.startswith("unreachable no council named 'nobody' was brought up here by this user: ")
     assert 'council up, give the address of its Ray, or use address="auto"' in told
     assert head.shown == []
 

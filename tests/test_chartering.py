@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from council.agents.mind import Case
 from council.api.keywords import Settings
@@ -26,6 +25,7 @@ from council.protocol.answer import read
 from council.protocol.errors import ConfigError, EnvelopeError
 from council.protocol.identity.charter import Charter, Persona
 from council.runtime.build import rules_of
+from tests.logged import capture_logs
 from tests.models.minds import CASE, Account
 from tests.models.stub import Stub, ballot, says
 

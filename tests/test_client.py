@@ -432,7 +432,7 @@ def test_cancel() -> None:
         for bad in ("ffffffffffffffff", draft.msg_id[:-1] + "0" if draft.msg_id[-1] != "0" else "f" * 16):
             with pytest.raises(Refused):
                 council.cancel(bad)
-        with pytest.raises(EnvelopeError, match="parent_id"):
+        with pytest.raises(EnvelopeError, match="proposal_id: must be an id"):
             council.cancel("no id at all")
 
 
@@ -471,7 +471,7 @@ def test_a_human_answers(split: Council) -> None:
     assert decision.answer is not None
     assert (decision.answer.human, decision.answer.reason) == ("ada", "I looked")
     assert split.escalations() == []
-    with pytest.raises(Refused, match="ada answered first"):
+    with pytest.raises(Refused, match="already answered by ada: approved"):
         split.answer(waiting.escalation_id, approve=False, human="bob")
 
 
@@ -1377,6 +1377,17 @@ def test_every_shape_of_mind() -> None:
         decision = council.propose("x", wait_for="all")
         reasons = {ballot.seat: ballot.reason for ballot in decision.ballots}
         assert reasons == {"prime": "class", "lite": "object", "codemind": "function", "more": "fine"}
+
+
+def test_what_a_guard_raises_names_the_seats_that_were_lost_and_why() -> None:
+    def broken(case: Case) -> Opinion:
+        raise RuntimeError("no such model")
+
+    seats = {name: {"mind": broken} for name in ("prime", "lite", "codemind")}
+    with Council.inline(seats=seats) as council, pytest.raises(NotApproved) as caught:
+        council.guard()(lambda: None)()
+    assert "ballots lost: " in str(caught.value)
+    assert "(its mind raised RuntimeError: no such model)" in str(caught.value)
 
 
 def test_a_prime_without_rule_sends_what_escalates_to_a_human() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from structlog.testing import capture_logs
 
+from council.agents.messaging.logs import LogSettings, configure
 from council.agents.mind import Case, Opinion
 from council.config.load import (
     DEFAULT_SEATS,
@@ -26,6 +26,7 @@ from council.config.load import (
 )
 from council.config.origins import PROBLEMS_MAX
 from council.protocol.errors import ConfigError, MindError
+from tests.logged import capture_logs
 
 
 class Yes:
@@ -295,6 +296,7 @@ def test_an_unknown_variable_is_told_and_has_no_effect(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mutation: to end at it, or to pass it over in silence."""
+    configure(LogSettings())
     for name, hint in (
         ("COUNCIL_", ""),
         ("COUNCIL_SEATS", ""),
@@ -405,7 +407,7 @@ def test_the_model_and_the_loader_agree(quorum: int, beat: float, silence: float
     given: dict[str, Any] = {"quorum": quorum, "heartbeat_s": beat, "inactivity_s": silence}
     try:
         made = CouncilConfig(**given)
-    except ValidationError:
+    except ConfigError:
         made = None
     try:
         read = load(Path("/dev/null"), env={}, flags=given).config
@@ -423,9 +425,9 @@ def test_the_error_and_the_configuration_cross_processes(folder: Path) -> None:
 
 
 def test_the_models_refuse_by_themselves() -> None:
-    with pytest.raises(ValidationError, match="two seats share the name prime"):
+    with pytest.raises(ConfigError, match="two seats share the name prime"):
         CouncilConfig(seats=(DEFAULT_SEATS[0], DEFAULT_SEATS[0]))
-    with pytest.raises(ValidationError, match="quorom"):
+    with pytest.raises(ConfigError, match="quorom"):
         CouncilConfig(quorom=2)  # type: ignore[call-arg]
     with pytest.raises(ValidationError, match="frozen"):
         CouncilConfig().quorum = 3  # type: ignore[misc]
@@ -594,5 +596,5 @@ def test_a_human_may_not_have_a_seats_name(folder: Path) -> None:
     path = written(folder, 'humans = {lite = "kept", ada = "kept", coordinator = "kept"}')
     text = "coordinator, lite: a name of a seat or of the coordinator; choose another"
     assert problems(folder) == [f"file {path}: key humans: {text}"]
-    with pytest.raises(ValidationError, match="prime: a name of a seat"):
+    with pytest.raises(ConfigError, match="prime: a name of a seat"):
         CouncilConfig(humans={"prime": "kept"})

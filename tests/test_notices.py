@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from council import Council, SeatConfig
 from council.agents.mind import Case, Opinion
@@ -25,6 +24,7 @@ from council.protocol.errors import ConfigError, OperatorError
 from council.runtime import session
 from council.telemetry import delivery
 from council.telemetry.delivery import Channel, to_command, to_webhook
+from tests.logged import capture_logs
 from tests.patience import HANG_S, until
 
 SECRET = "the-bucket-of-ada"

@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.config.settings import DEFAULT_SEATS, CouncilConfig
@@ -30,7 +29,7 @@ from council.gateway import panel as app
 from council.gateway.panel import FRESH_S, Server
 from council.gateway.picture import picture
 from council.protocol.envelope import Envelope
-from council.protocol.errors import CouncilError, OperatorError, Unreachable
+from council.protocol.errors import ConfigError, CouncilError, OperatorError, Unreachable
 from council.telemetry.metrics import METRICS
 from tests.browser import Browser, missing
 from tests.patience import HANG_S, until
@@ -211,6 +210,10 @@ def test_with_the_token_it_shows_what_the_proposals_say(panel: Server) -> None:
             CANARY in each["summary"]
             for each in (*found["open"]["rows"], *found["decisions"], *found["escalations"])
         )
+        row = found["escalations"][0]
+        assert row["command"] == f"council answer {row['escalation_id']}"
+        assert (row["action"], "@" in row["requester"]) == (None, True)
+        assert set(row["votes"]) <= {"prime", "lite", "codemind"}
 
 
 def test_a_wrong_token_is_refused(panel: Server) -> None:
@@ -391,10 +394,11 @@ def test_the_page_draws_it_all_and_no_text_becomes_code(panel: Server, tmp_path:
             assert await page.see("document.querySelectorAll('.seat').length") == 3
             said = await page.run("document.body.innerText")
             assert said.count(CANARY) >= 4  # open, waiting, decided: as text
-            assert await page.run("document.title") == "seen · council"
+            waiting = len(figures(panel)["escalations"])
+            assert await page.run("document.title") == f"({waiting}) seen · council"
             assert await page.run("document.querySelectorAll('main script').length") == 0
-            pills = "[...document.querySelectorAll('.pill')].map((each) => each.textContent)"
-            assert await page.run(pills) == ["active", "active", "active, busy with 1"]
+            pills = "[...document.querySelectorAll('.seat .pill')].map((each) => each.textContent)"
+            assert await page.run(pills) == ["active", "active", "busy with 1"]
             ages = "[...document.querySelectorAll('.bar')].map((each) => +each.getAttribute('aria-valuenow'))"
             first = await page.run(ages)
             assert all(0 <= age <= 90 for age in first)
@@ -405,13 +409,247 @@ def test_the_page_draws_it_all_and_no_text_becomes_code(panel: Server, tmp_path:
             seen = [await page.run(f"{steps}.then(() => ({ages})[0])") for _ in range(8)]
             assert len(set(seen)) > 3
             await page.open(f"{panel.url}?token=wrong")
-            assert "not this panel's" in await page.see("document.getElementById('foot').textContent")
+            assert "not this panel's" in await page.see("document.getElementById('token').innerText")
             assert "canary" not in await page.run("document.body.innerText")
             light = "getComputedStyle(document.body).backgroundColor"
             await page.open(f"{panel.url}d/council/?theme=light")
             first = await page.run(light)
             await page.open(f"{panel.url}d/council/?theme=dark")
             assert await page.run(light) != first
+
+    asyncio.run(look())
+
+
+DIFF = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,1 @@\n-limit(user)\n done()\n"
+HIDDEN = "prod\u202etxt"
+
+
+class Chair:
+    """Sees high risk, and has a human decide."""
+
+    async def review(self, case: Case) -> Opinion:
+        return Opinion.no("there is no backup", risk_level="high")
+
+    async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+        return Ruling("human", "somebody must look for a backup", confidence=0.8)
+
+
+def ask_a_human(council: Council, number: int) -> None:
+    action = {"tool": f"drop_{number}", "args": {"database": HIDDEN, "sure": True}}
+    council.propose(f"Drop database {number}", DIFF, action=action, wait_for="all")
+
+
+@pytest.fixture
+def asking() -> Iterator[tuple[Council, Server]]:
+    """A council named council with a case for a human, and its panel."""
+    seats = [
+        SeatConfig(name="prime", mind=Chair),
+        *(SeatConfig(name=n, mind=agree) for n in ("lite", "codemind")),
+    ]
+    with Council.inline(seats=seats, store="memory") as found:
+        ask_a_human(found, 1)
+
+        async def ask() -> Mapping[str, Any]:
+            return {**await asyncio.to_thread(found.status)}
+
+        server = Server(ask, found.name, TOKEN, "127.0.0.1", 0)
+        yield found, server
+        server.close()
+
+
+async def resized(page: Browser, width: int, height: int, theme: str = "light") -> None:
+    await page.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=width < 500,
+    )
+    wanted = [{"name": "prefers-color-scheme", "value": theme}]
+    await page.call("Emulation.setEmulatedMedia", features=wanted)
+
+
+async def tab(page: Browser) -> str:
+    """Presses the key, and says what has the focus."""
+    for kind in ("keyDown", "keyUp"):
+        await page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    return str(await page.run("document.activeElement.className || document.activeElement.localName"))
+
+
+async def drawn_again(page: Browser) -> None:
+    """Waits until newer figures were drawn."""
+    before = await page.run("seen.now")
+    await page.see(f"seen.now > {before}")
+
+
+@missing
+def test_what_waits_for_a_human_is_first_and_whole(asking: tuple[Council, Server], tmp_path: Path) -> None:
+    """Mutations: without the arguments, a reason, the ruling or the command; with a hidden character as it is."""
+    council, server = asking
+    (case,) = council.escalations()
+
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            for width, height in ((1280, 900), (390, 844)):
+                await resized(page, width, height)
+                await page.open(f"{server.url}?token={TOKEN}")
+                await page.see("document.querySelectorAll('.case[open]').length === 1")
+                said = await page.run("document.querySelector('.case').innerText")
+                for text in (
+                    *("high risk", "drop_1", 'database = "prod\\u202etxt"', "sure = true", "Drop database 1"),
+                    *("asked by ", "-limit(user)", "there is no backup", "agreed: canary", "prime's ruling"),
+                    *("somebody must look for a backup", f"council answer {case.escalation_id}", "23 h left"),
+                ):
+                    assert text in said, text
+                assert await page.run("document.title") == "(1) council"
+                assert await page.run("document.querySelector('.removed').textContent") == "-limit(user)\n"
+                parts = "[...document.querySelectorAll('main section')].map((each) => each.id)"
+                assert (await page.run(parts))[0] == "waiting"
+                place = "document.querySelector('.case .command').getBoundingClientRect()"
+                assert await page.run(f"{place}.bottom") < height  # on the first screen
+                assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+
+    asyncio.run(look())
+
+
+@missing
+def test_without_the_right_token_a_case_has_its_command_alone(
+    asking: tuple[Council, Server], tmp_path: Path
+) -> None:
+    council, server = asking
+    (case,) = council.escalations()
+
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            for query, told in (("", False), ("?token=wrong", True)):
+                await page.open(f"{server.url}{query}")
+                await page.see("document.querySelectorAll('.case').length === 1")
+                said = await page.run("document.body.innerText")
+                assert f"council answer {case.escalation_id}" in said
+                assert ("The token in this address is not this panel's" in said) == told
+                for text in ("drop_1", "Drop database", "backup", "canary", "asked by"):
+                    assert text not in said, text
+
+    asyncio.run(look())
+
+
+@missing
+def test_all_that_can_be_done_can_be_done_with_the_keyboard(
+    asking: tuple[Council, Server], tmp_path: Path
+) -> None:
+    """Mutations: no ring of focus; draw all anew each second, which loses the focus and unfolds a folded case."""
+    council, server = asking
+
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            await page.open(f"{server.url}?token={TOKEN}")
+            await page.see("document.querySelectorAll('.case').length === 1")
+            order = [await tab(page) for _ in range(12)]
+            ring = "getComputedStyle(document.activeElement).outlineStyle"
+            assert await page.run(ring) != "none"
+            assert order[:5] == ["skip", *["explained"] * 3, "summary"], order
+            assert {"body", "copy"} < set(order)
+            await page.run("document.querySelector('.copy').focus()")
+            await drawn_again(page)
+            assert await page.run("document.activeElement.className") == "copy"
+            await page.run("document.querySelector('.case').open = false")
+            ask_a_human(council, 2)
+            await page.see("document.querySelectorAll('.case').length === 2")
+            about = "(each) => [each.innerText.includes('drop_2'), each.open]"
+            folded = f"Array.from(document.querySelectorAll('.case'), {about})"
+            assert await page.run(folded) == [[True, True], [False, False]]
+            # A screen reader is told of the new one, and of that alone.
+            assert await page.run("document.getElementById('told').textContent") == (
+                "1 new case for a human: Drop database 2"
+            )
+            tips = """[...document.querySelectorAll('.explained')].map((each) => {
+                each.focus();
+                const tip = document.getElementById(each.getAttribute('aria-describedby'));
+                return [each.firstChild.data, tip.checkVisibility() && tip.innerText.length > 20];
+            })"""
+            explained = dict(await page.run(tips))
+            assert {"epoch 1", "quorum 2", "deferred", "refused messages", "last heartbeat"} <= set(explained)
+            assert any(each.startswith("journal at ") for each in explained)
+            assert all(explained.values()), explained
+
+    asyncio.run(look())
+
+
+@missing
+def test_the_command_can_be_copied(asking: tuple[Council, Server], tmp_path: Path) -> None:
+    council, server = asking
+    (case,) = council.escalations()
+    command = f"council answer {case.escalation_id}"
+
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            await page.open(f"{server.url}?token={TOKEN}")
+            await page.see("document.querySelectorAll('.copy').length === 1")
+            # Where the browser has a clipboard for the page, and where it has none, as within another page's frame.
+            for clipboard in ("{ writeText: async (text) => { window.kept = text; } }", "undefined"):
+                script = f"Object.defineProperty(navigator, 'clipboard', {{value: {clipboard}, configurable: true}})"
+                await page.run(f"{script}, window.kept = null, 0")
+                await page.run(
+                    "document.execCommand = () => false, document.querySelector('.copy').click(), 0"
+                )
+                told = await page.see("document.getElementById('told').textContent")
+                if clipboard != "undefined":
+                    assert (await page.run("window.kept"), told) == (command, "Copied")
+                    await page.run("document.getElementById('told').textContent = ''")
+                else:
+                    selected = await page.run("getSelection().toString()")
+                    assert (selected, told) == (command, "Selected: press Ctrl+C")
+
+    asyncio.run(look())
+
+
+CONTRASTS = """(() => {
+    const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const mixed = (colors) => {
+        for (const each of colors) { context.fillStyle = each; context.fillRect(0, 0, 1, 1); }
+        return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((each) => each / 255);
+    };
+    const light = (color) => {
+        const [r, g, b] = color.map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const found = {};
+    for (const each of document.body.querySelectorAll("*")) {
+        const own = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        if (!own || !each.checkVisibility() || each.className === "skip") continue;
+        const behind = [];
+        for (let at = each; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
+        const [back, front] = [light(mixed(behind)), light(mixed([...behind, getComputedStyle(each).color]))];
+        const ratio = (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05);
+        const name = `${each.localName}.${each.className} ${each.dataset.state ?? ""}`;
+        found[name] = Math.min(found[name] ?? 99, ratio);
+    }
+    return found;
+})()"""
+
+
+@missing
+def test_every_text_has_the_contrast_of_wcag_aa_in_both_themes(panel: Server, tmp_path: Path) -> None:
+    """4.5 to 1. Mutation: the lighter green of before in the pill of an active seat, with 4.2 to 1."""
+
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            for theme in ("light", "dark"):
+                await resized(page, 1280, 900, theme)
+                await page.open(f"{panel.url}?token={TOKEN}")
+                await page.see("document.querySelectorAll('.case').length")
+                await page.call("Emulation.setFocusEmulationEnabled", enabled=True)
+                await page.run("document.querySelector('.explained').focus()")
+                found = await page.run(CONTRASTS)
+                for name in (
+                    "span.pill active",
+                    "span.pill busy",
+                    "span.pill risk-high",
+                    "span.badge ",
+                    "span.tip ",
+                ):
+                    assert name in found, (name, sorted(found))
+                assert {name: ratio for name, ratio in found.items() if ratio < 4.5} == {}, theme
 
     asyncio.run(look())
 
@@ -506,5 +744,5 @@ def test_prometheus_understands_every_expression(tmp_path: Path) -> None:
 def test_no_seat_takes_the_name_of_another_actor(name: str) -> None:
     """Mutation: let it, and ``<council>/panel`` is two actors' name."""
     seats = (*DEFAULT_SEATS, SeatConfig(name=name, mind=agree))
-    with pytest.raises(ValidationError, match=f"seats: {name}: a name of an actor that is no seat"):
+    with pytest.raises(ConfigError, match=f"seats: {name}: a name of an actor that is no seat"):
         CouncilConfig(seats=seats)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from structlog.testing import capture_logs
 
 from council import Case, Council, CouncilPool, NotApproved, NotVerified, Opinion, SeatConfig
 from council.api.run_approved import Performance, run_blocking
 from council.core.state import Decision, Tally
 from council.protocol.errors import CallerError, CouncilDied, Refused
 from tests.cases import each
+from tests.logged import capture_logs
 from tests.patience import HANG_S
 from tests.runtime.harness import run as looped
 

@@ -73,7 +73,7 @@ def test_the_fixtures_are_found_by_the_entry_point_and_pytest_starts_light(tmp_p
     project: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"council": PLUGIN}
     (tmp_path / "test_it.py").write_text(TESTS)
-    options = ["-q", "-p", PLUGIN, "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "test_it.py"],
         cwd=tmp_path,

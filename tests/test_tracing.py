@@ -21,7 +21,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
-from structlog.testing import capture_logs
 
 from council import Council, CouncilPool
 from council.agents.messaging import spans as names
@@ -32,6 +31,7 @@ from council.protocol.errors import ConfigError, Refused
 from council.protocol.metadata import Metadata
 from council.telemetry import tracing
 from tests.collector import Collector
+from tests.logged import capture_logs
 from tests.models.stub import Stub, ballot, plan, refuse, ruling, says
 from tests.patience import HANG_S, until
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
@@ -12,12 +13,17 @@ from typing import Any
 
 from council.agents.messaging import spans as tracing
 from council.agents.mind import Case, Mind
-from council.protocol.errors import EnvelopeError
+from council.agents.seat.plan_stream import sayable
+from council.protocol.errors import CouncilError, EnvelopeError
 
 # A review that hangs on its thread can't be ended, only given up. If this many hang, the mind is broken.
 HUNG_THREADS_MAX = 64
 # The same for observations. They are counted apart, so that no ballot waits for them or is lost because of them.
 LOOKS_HUNG_MAX = 16
+# In the log, of what a mind raised: its text, and the last part of its traceback.
+WHY_CHARS_MAX = 2_000
+FRAMES_SHOWN_MAX = 30
+TRACEBACK_CHARS_MAX = 8_000
 METHODS = {"ballot": "review", "ruling": "rule", "observation": "observe"}
 
 
@@ -78,22 +84,30 @@ class Threads:
         result: Future[Any] = Future()
         result.set_running_or_notify_cancel()  # a thread can't be cancelled
         context = copy_context()  # the thread belongs to the same work item and span
+        raised: list[
+            BaseException
+        ] = []  # not in the future, which would replace some by others without traceback
 
         def run() -> None:
             try:
                 result.set_result(context.run(think))
             except BaseException as error:  # noqa: BLE001 - passed to the loop, where it costs the ballot
                 if not isinstance(error, Exception) or isinstance(error, StopIteration | CancelledError):
-                    error = RuntimeError(_text_of(error, repr))  # no task may raise these
-                result.set_exception(error)
+                    told = RuntimeError(_text_of(error, repr))  # no task may raise these
+                    told.__cause__, error = error, told
+                raised.append(error)
+                result.set_result(None)
 
         threading.Thread(target=run, name=f"council-{self._seat}", daemon=True).start()
         try:
-            return await asyncio.wrap_future(result)
+            thought = await asyncio.wrap_future(result)
         except asyncio.CancelledError:
             self._hung.add(result)
             result.add_done_callback(self._hung.discard)  # at once if it has ended
             raise
+        if raised:
+            raise raised.pop()
+        return thought
 
 
 def in_words(error: BaseException) -> str:
@@ -106,6 +120,21 @@ def in_words(error: BaseException) -> str:
     return f"its mind raised {type(error).__name__}: {text}"
 
 
+def traceback_of(error: BaseException) -> str:
+    """Where a mind raised, as Python prints it, cut and printable; empty for errors that say all in their text.
+
+    These are the package's own: a model that can't be reached, a spent budget, an invalid return value.
+    """
+    if isinstance(error, CouncilError) or in_words(error).startswith("its mind returned"):
+        return ""
+    try:
+        parts = traceback.format_exception(error, limit=-FRAMES_SHOWN_MAX)
+    except Exception:  # noqa: BLE001 - the mind's code again
+        return f"no traceback of {type(error).__name__} can be shown"
+    shown = (part if len(part) <= WHY_CHARS_MAX else f"{part[:WHY_CHARS_MAX]}…\n" for part in parts)
+    return sayable("".join(shown)[-TRACEBACK_CHARS_MAX:].rstrip())
+
+
 def short(value: Any) -> str:
     """What a mind returned, cut for an error message."""
     text = _text_of(value, repr)
@@ -116,5 +145,5 @@ def _text_of(value: Any, form: Callable[[Any], str]) -> str:
     """``value`` by ``str`` or ``repr``, which may fail for the mind's own classes."""
     try:
         return form(value)
-    except Exception:  # noqa: BLE001 - the mind's code again
+    except BaseException:  # noqa: BLE001 - the mind's code again
         return f"a {type(value).__name__} that can't be shown"

@@ -8,13 +8,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from council.agents.messaging.logs import get_logger
 from council.agents.messaging.timer import Timer
 from council.agents.mind import Case
 from council.agents.prompting.prompt import overruns_of
 from council.agents.seat import budget_client
 from council.agents.seat.budget_client import SeatBudgetClient
 from council.agents.seat.observed_cases import ObservedStage
-from council.agents.seat.threads import in_words
+from council.agents.seat.plan_stream import sayable
+from council.agents.seat.threads import WHY_CHARS_MAX, in_words, traceback_of
+
+log = get_logger("council.seat")
 
 # Cases that wait for a slow mind, and the characters of their texts. The other seats may decide a proposal without
 # it, so the council's own limit on open proposals does not bound these.
@@ -146,14 +150,14 @@ class Workload:
             if not item.given_up:
                 self._done(item, thought)
                 self._end(item)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not item.given_up:
-                self._fail(item, "its work was cancelled from within")
-        except GeneratorExit:
-            raise  # the loop is closed, so no message can be sent
-        except BaseException as error:  # noqa: BLE001 - an error of the mind costs its ballot only
+                self._fail_by(item, "its work was cancelled from within", error)
+        except BaseException as error:  # an error of the mind costs its ballot only
+            if isinstance(error, GeneratorExit) and not _is_running(item.task):
+                raise  # the loop is closed, so no message can be sent
             if not item.given_up:
-                self._fail(item, in_words(error), overruns_of(error))
+                self._fail_by(item, in_words(error), error)
         finally:
             self._budget.close(item)
             self._free_slot(item)
@@ -166,6 +170,19 @@ class Workload:
             self._fail(item, f"its mind did not answer within {item.case.time_left_s:g} s")
             self._give_up(item)
         self._timer.set(min((item.ends_s for item in self._items.values()), default=math.inf))
+
+    def _fail_by(self, item: WorkItem, why: str, error: BaseException) -> None:
+        """Fails an item whose mind raised. The traceback stays in this process, in its log."""
+        raised = traceback_of(error)
+        log.warning(
+            "mind failed",
+            seat=self._budget.seat,
+            task=item.kind,
+            proposal=item.proposal_id,
+            why=sayable(why[:WHY_CHARS_MAX]),
+            **({"traceback": raised} if raised else {}),
+        )
+        self._fail(item, why, overruns_of(error))
 
     def _fail(self, item: WorkItem, why: str, overruns: Sequence[Mapping[str, Any]] = ()) -> None:
         self._failed(item, why, overruns)
@@ -190,3 +207,11 @@ class Workload:
             if item.observed is not None:
                 self._observations.remove(item)
             self._ended(item)
+
+
+def _is_running(task: asyncio.Task[None] | None) -> bool:
+    """Whether a task is being run by its loop, and not closed with what is left of a loop."""
+    try:
+        return task is not None and asyncio.current_task() is task
+    except RuntimeError:
+        return False

@@ -25,6 +25,7 @@ from council.agents.scan.remote_rules import Grade
 from council.agents.scan.secrets import LENIENT_KINDS, PrivateSpot, find_private
 from council.agents.scan.shell import ParseEffort, ShellReading, read_shell
 from council.agents.scan.shell_rules import Scene
+from council.agents.static import marks
 from council.agents.static.actions import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
 
 _SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
@@ -191,8 +192,8 @@ def observed(case: Case, stream: Stream) -> Observation:
         known = {note.what for note in inspect_case(case).notes}
         said = [note for note in said if note.what not in known]
     if said:
-        return Observation(True, f"static policy checks, no model: its {stream.stage} holds {listed(said)}")
-    return Observation(False, "static policy checks, no model: nothing against it")
+        return Observation(True, f"{marks.POLICY}its {stream.stage} holds {listed(said)}")
+    return Observation(False, marks.POLICY + "nothing against it")
 
 
 def readable(case: Case, sight: Sight) -> bool:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, Ty
 from council.agents.messaging import spans
 from council.agents.mind import Action
 from council.api import handle as handles
+from council.api import requester as requesters
 from council.api.event_stream import Events
 from council.api.guard import guard_async
-from council.api.handle import Handle
+from council.api.handle import MADE_UP_NAME, Handle
 from council.api.keywords import (
     PLAIN,
     ClientSettings,
@@ -31,16 +32,18 @@ from council.api.keywords import (
     check_many,
     check_seconds,
     checked,
+    checked_id,
     new_proposal,
     outcome_of,
     spelled_out,
     turns_of,
 )
 from council.config.human_keys import current_user
-from council.core.state import ActionStage, Decision, Escalation, RiskLevel
+from council.core.state import ActionStage, Decision, RiskLevel
 from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
-from council.protocol.envelope import Envelope
+from council.protocol.envelope import Envelope, Requester
 from council.protocol.errors import CallerError, CouncilError
+from council.runtime.open_escalations import OpenEscalation, opened
 from council.runtime.questions import AskDecision, AskEscalations, AskHistory
 
 if TYPE_CHECKING:
@@ -78,6 +81,11 @@ class AsyncCouncil:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    @functools.cached_property
+    def _requester(self) -> dict[str, str]:
+        """Who this client says it is: its own name, if it was given one, and what this process knows."""
+        return requesters.of_this_process(None if MADE_UP_NAME.fullmatch(self.sender) else self.sender)
 
     @classmethod
     @spelled_out
@@ -143,13 +151,17 @@ class AsyncCouncil:
         timeout_s: float | None = None,
         supersedes: str | None = None,
         history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
     ) -> Envelope:
         """A PROPOSAL envelope, not submitted yet. Submitting it again is a retry, never a second proposal.
 
         ``action`` is an ``Action(tool, args)``, or the mapping ``{"tool": str, "args": {...}}``. ``timeout_s`` is the
         time budget in seconds. A proposal with an action waits for every seat by default (rules 1.5). ``history`` is
         what was said and done before, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each seat's
-        model is shown the relevant part of it. Raises EnvelopeError or CallerError, which names the field.
+        model is shown the relevant part of it. ``requester`` says who asks: a ``Requester``, or a mapping with those
+        of its fields that are not the default, such as ``{"agent": "deploy-bot"}``. By default it is this client's
+        name or program, the user, the host, the working folder and its git repository. Raises EnvelopeError or
+        CallerError, which names the field.
         """
         content = {
             "summary": summary,
@@ -159,6 +171,7 @@ class AsyncCouncil:
             "time_budget_s": self.config.time_budget_s if timeout_s is None else timeout_s,
             "supersedes": supersedes,
             "history": turns_of(history),
+            "requester": requesters.changed(self._requester, requester) or None,
         }
         return new_proposal(
             self.sender,
@@ -181,13 +194,14 @@ class AsyncCouncil:
         timeout_s: float | None = None,
         supersedes: str | None = None,
         history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
     ) -> Decision:
         """Submits a proposal, or one that ``draft`` made, and waits for the decision.
 
-        The keywords up to ``history`` are those of ``draft``; a drafted proposal takes none of them. A decision that
-        waits for a human has ``final`` False. With ``wait_for_human`` the call waits for the human's answer or its
+        The keywords up to ``requester`` are those of ``draft``; a drafted proposal takes none of them. A decision
+        that waits for a human has ``final`` False. With ``wait_for_human`` the call waits for the human's answer or its
         expiry, ``human_timeout_s`` seconds at most. Raises TooManyOpen, Refused, TokenBudgetError (it fits no seat's
         prompt), EnvelopeError, NoAnswer, CouncilDied.
         """
@@ -200,6 +214,7 @@ class AsyncCouncil:
             "timeout_s": timeout_s,
             "supersedes": supersedes,
             "history": history,
+            "requester": requester,
         }
         with spans.proposing(self._handle.spans, proposal) as decided:
             if not isinstance(proposal, Envelope):
@@ -223,12 +238,13 @@ class AsyncCouncil:
         timeout_s: float | None = None,
         supersedes: str | None = None,
         history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
         wait_for_human: bool = False,
     ) -> list[Decision | CouncilError]:
         """Submits many proposals at once. Returns a decision or an error for each, in order.
 
-        The keywords up to ``history`` are those of ``draft``, the same for each proposal; to give each its own, draft
-        them one by one. With ``wait_for_human`` the call waits until a human has answered each that needs one.
+        The keywords up to ``requester`` are those of ``draft``, the same for each proposal; to give each its own,
+        draft them one by one. With ``wait_for_human`` the call waits until a human has answered each that needs one.
         """
         details: Details = {
             "risk": risk,
@@ -238,15 +254,20 @@ class AsyncCouncil:
             "timeout_s": timeout_s,
             "supersedes": supersedes,
             "history": history,
+            "requester": requester,
         }
         check_many(proposals)
         proposing = (self.propose(each, wait_for_human=wait_for_human, **details) for each in proposals)
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
     @_on_its_loop
-    async def cancel(self, proposal_id: str, reason: str = "") -> None:
-        """Withdraws a proposal of this client. Raises Refused: not its own, unknown, or decided."""
-        await self._handle.session.inform(proposal_id, "cancel", reason, {})
+    async def cancel(self, proposal_id: str, reason: str = "", *, human: str | None = None) -> None:
+        """Withdraws an open proposal of this client; or, as the enrolled ``human``, of any client.
+
+        Raises Refused (not its own, unknown, or decided) and NotEnrolled, which says who is.
+        """
+        session = self._handle.session if human is None else await self._handle.human(human)
+        await session.inform(checked_id(proposal_id), "cancel", reason, {})
 
     @_on_its_loop
     async def report(
@@ -270,7 +291,7 @@ class AsyncCouncil:
         if not isinstance(approve, bool):  # "no" would be an approval
             raise CallerError(f"approve is {approve!r:.80}, expected True or False")
         session = await self._handle.human(current_user() if human is None else human)
-        proposal_id = escalation_id.removeprefix("esc-")
+        proposal_id = checked_id(escalation_id).removeprefix("esc-")
         await session.inform(proposal_id, "answer", reason, {"approve": approve})
         # Not by ``decision``, which a simultaneous close would refuse.
         decision = await self._handle.session.ask(AskDecision(proposal_id))
@@ -284,12 +305,12 @@ class AsyncCouncil:
         Raises Refused for an unknown id, and StoreError if the journal can't keep the proposal's present state
         (rules 4.7).
         """
-        return await self._handle.session.ask(AskDecision(proposal_id))
+        return await self._handle.session.ask(AskDecision(checked_id(proposal_id)))
 
     @_on_its_loop
-    async def escalations(self) -> list[Escalation]:
-        """The escalations that wait for a human, oldest first."""
-        return await self._handle.session.ask(AskEscalations())
+    async def escalations(self) -> list[OpenEscalation]:
+        """The escalations that wait for a human, oldest first, with the action that is asked for and who asks."""
+        return [opened(each) for each in await self._handle.session.ask(AskEscalations())]
 
     @_on_its_loop
     async def status(self) -> dict[str, Any]:

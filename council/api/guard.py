@@ -23,7 +23,7 @@ from council.api.fingerprint import Fingerprint, NotComparable
 from council.api.keywords import Guarding, checked
 from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel
 from council.core.words import because
-from council.protocol.envelope import SUMMARY_CHARS_MAX
+from council.protocol.envelope import SUMMARY_CHARS_MAX, Requester
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
 from council.protocol.values import freeze_value, kind_of
 
@@ -68,6 +68,7 @@ def guard(
     hide: Sequence[str] = (),
     verify: Callable[..., Any] | None = None,
     revert: Callable[..., Any] | None = None,
+    requester: Requester | Mapping[str, str | None] | None = None,
 ) -> Callable[[F], F]: ...
 @checked
 def guard(
@@ -82,6 +83,7 @@ def guard(
     hide: Sequence[str] = (),
     verify: Callable[..., Any] | None = None,
     revert: Callable[..., Any] | None = None,
+    requester: Requester | Mapping[str, str | None] | None = None,
 ) -> Any:
     """Puts the council in front of a function: a call of it runs only after approval.
 
@@ -92,6 +94,7 @@ def guard(
     such as one whose repr is an address, if there is no ``describe``. The result of the call is reported.
     ``verify(result, *args)`` then says whether it is as intended. If it returns nothing true or raises, or if the
     call itself raises, ``revert(*args)`` runs, and the caller gets NotVerified or the call's own error.
+    ``requester`` is as in ``draft``.
     """
     how: Guarding = {
         "risk": risk,
@@ -101,6 +104,7 @@ def guard(
         "hide": hide,
         "verify": verify,
         "revert": revert,
+        "requester": requester,
     }
     decorator = Guard(how, self.aio, self)
     return decorator if function is None else decorator(function)
@@ -121,6 +125,7 @@ def guard_async(
     hide: Sequence[str] = (),
     verify: Callable[..., Any] | None = None,
     revert: Callable[..., Any] | None = None,
+    requester: Requester | Mapping[str, str | None] | None = None,
 ) -> Callable[[A], A]: ...
 @checked
 def guard_async(
@@ -135,6 +140,7 @@ def guard_async(
     hide: Sequence[str] = (),
     verify: Callable[..., Any] | None = None,
     revert: Callable[..., Any] | None = None,
+    requester: Requester | Mapping[str, str | None] | None = None,
 ) -> Any:
     """Like ``Council.guard``, but only for async functions: decorating a plain one raises CallerError."""
     how: Guarding = {
@@ -145,6 +151,7 @@ def guard_async(
         "hide": hide,
         "verify": verify,
         "revert": revert,
+        "requester": requester,
     }
     decorator = Guard(how, self)
     return decorator if function is None else decorator(function)
@@ -272,6 +279,7 @@ class _Call:
             "risk": self._how.get("risk", "low"),
             "timeout_s": self._how.get("timeout_s"),
             "wait_for_human": self._how.get("wait_for_human", False),
+            "requester": self._how.get("requester"),
         }
 
     def _fingerprints(self) -> dict[str, Fingerprint]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 log = get_logger("council")
 T = TypeVar("T")
+# The name of a client that was given none; also in ``pool``.
+MADE_UP_NAME = re.compile("client-[0-9a-f]{16}")
 
 
 class Handle:

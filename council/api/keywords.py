@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +24,11 @@ from typing import (
 from council.agents.messaging.ids import new_id
 from council.agents.mind import Action
 from council.core.state import ActionStage, Decision, RiskLevel
-from council.protocol.errors import CallerError, ConfigError
+from council.protocol.errors import CallerError, ConfigError, EnvelopeError
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, NotifyConfig, SeatConfig
-    from council.protocol.envelope import Envelope
+    from council.protocol.envelope import Envelope, Requester
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -46,6 +47,7 @@ class Details(TypedDict, total=False):
     timeout_s: float | None
     supersedes: str | None
     history: History | None
+    requester: Requester | Mapping[str, str | None] | None
 
 
 # What they are if they are not given.
@@ -57,6 +59,7 @@ PLAIN: Details = {
     "timeout_s": None,
     "supersedes": None,
     "history": None,
+    "requester": None,
 }
 
 
@@ -70,6 +73,8 @@ class Guarding(TypedDict, total=False):
     hide: Sequence[str]
     verify: Callable[..., Any] | None
     revert: Callable[..., Any] | None
+    requester: Requester | Mapping[str, str | None] | None
+    requester: Requester | Mapping[str, str | None] | None
 
 
 class ClientSettings(TypedDict, total=False):
@@ -100,6 +105,7 @@ class Settings(ClientSettings, total=False):
     schemas: str | None
     profiles: str | None
     sole_seat: Literal["never", "allow-low-risk"] | None
+    unknown_tools: Literal["ask", "allow"] | None
     open_max: int | None
     escalations_max: int | None
     events_kept: int | None
@@ -180,12 +186,29 @@ def action_of(value: Action | Mapping[str, Any] | None) -> Mapping[str, Any] | N
     return None if value is None else {**Action.of(value)}
 
 
+# The arguments of ``Council.draft``, by the path that each has in a proposal's envelope.
+ARGUMENTS = {
+    "content.time_budget_s": "timeout_s",
+    "risk_level": "risk",
+    **{
+        f"content.{name}": name for name in ("summary", "body", "action", "wait_for", "supersedes", "history")
+    },
+}
+
+
 def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelope:
-    """A PROPOSAL envelope with a new id and the present time. Raises EnvelopeError."""
+    """A PROPOSAL envelope with a new id and the present time.
+
+    Raises EnvelopeError, whose message names the arguments of ``Council.draft``.
+    """
     from council.protocol.envelope import Envelope  # pydantic, which the command line's help does not need
+    from council.protocol.models import renamed
 
     about = {"timestamp": datetime.now(UTC), "sender": sender, "role": "proposer", "type": "PROPOSAL"}
-    return Envelope.build(msg_id=new_id(), content=content, **about, **more)
+    try:
+        return Envelope.build(msg_id=new_id(), content=content, **about, **more)
+    except EnvelopeError as error:
+        raise renamed(error, ARGUMENTS) from None
 
 
 def turns_of(history: object) -> list[dict[str, Any]]:
@@ -238,6 +261,15 @@ def check_many(proposals: object) -> None:
         raise CallerError(f"proposals is one {type(proposals).__name__}: give a list of them, or use propose")
 
 
+def checked_id(value: object) -> str:
+    """The id of a proposal or an escalation. Raises CallerError for what is not a text."""
+    if not isinstance(value, str):
+        raise CallerError(
+            f"{value!r:.80} is not an id: expected a text, as in decision.proposal_id or escalation.escalation_id"
+        )
+    return value
+
+
 def check_seconds(name: str, value: object) -> None:
     """Raises CallerError, which names the argument, for an invalid duration; None means no limit."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -262,4 +294,18 @@ def configured(config: CouncilConfig | Path | str | None, settings: Mapping[str,
             "a complete CouncilConfig takes no further settings: put them into it",
             problems=[f"settings beside a CouncilConfig: {', '.join(given)}"],
         )
-    return load(Path(config) if config is not None else None, flags=given).config
+    try:
+        return load(Path(config) if config is not None else None, flags=given).config
+    except ConfigError as error:
+        raise ConfigError(
+            _as_keywords(error.message), problems=[*map(_as_keywords, error.problems)]
+        ) from None
+
+
+def _as_keywords(text: str) -> str:
+    """``flag --call-timeout-s: …`` → ``call_timeout_s: …``: what a flag is to a shell is a keyword here."""
+    return re.sub(r"(?m)^( *)flag --([\w.-]*?)([\w-]+):", _keyword, text)
+
+
+def _keyword(flag: re.Match[str]) -> str:
+    return f"{flag[1]}{flag[2]}{flag[3].replace('-', '_')}:"

@@ -41,10 +41,11 @@ from council.api.keywords import (
     spelled_out,
 )
 from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-from council.core.state import Decision, Escalation, RiskLevel, council_of
-from council.protocol.envelope import Envelope
+from council.core.state import Decision, RiskLevel, council_of
+from council.protocol.envelope import Envelope, Requester
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.runtime.loop_thread import Background
+from council.runtime.open_escalations import OpenEscalation
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -155,6 +156,7 @@ class AsyncPool:
         timeout_s: float | None = None,
         supersedes: str | None = None,
         history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
     ) -> Decision:
@@ -167,6 +169,7 @@ class AsyncPool:
             "timeout_s": timeout_s,
             "supersedes": supersedes,
             "history": history,
+            "requester": requester,
         }
         envelope = self._addressed(proposal, body, key, details)
         return await self._of(envelope.msg_id).propose(
@@ -185,11 +188,12 @@ class AsyncPool:
         timeout_s: float | None = None,
         supersedes: str | None = None,
         history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
         wait_for_human: bool = False,
     ) -> list[Decision | CouncilError]:
         """Like ``Council.propose_many``. If one of the proposals is invalid, none is proposed.
 
-        The keywords up to ``history`` are for those that are texts. Use ``draft`` for those that have a key.
+        The keywords up to ``requester`` are for those that are texts. Use ``draft`` for those that have a key.
         """
         details: Details = {
             "risk": risk,
@@ -199,6 +203,7 @@ class AsyncPool:
             "timeout_s": timeout_s,
             "supersedes": supersedes,
             "history": history,
+            "requester": requester,
         }
         check_many(proposals)
         envelopes = [
@@ -213,7 +218,7 @@ class AsyncPool:
     answer = _routed(AsyncCouncil.answer)
     decision = _routed(AsyncCouncil.decision)
 
-    async def escalations(self) -> list[Escalation]:
+    async def escalations(self) -> list[OpenEscalation]:
         """The escalations of all councils that wait for a human, oldest first."""
         found = await asyncio.gather(*(council.escalations() for council in self._councils))
         return sorted((each for some in found for each in some), key=lambda each: each.asked_wall_s)
@@ -357,6 +362,7 @@ class CouncilPool:
         timeout_s: float | None = None,
         supersedes: str | None = None,
         history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
     ) -> Envelope:
         """Like ``Council.draft``. The council is that of ``key`` or of the superseded proposal, otherwise any.
 
@@ -370,6 +376,7 @@ class CouncilPool:
             "timeout_s": timeout_s,
             "supersedes": supersedes,
             "history": history,
+            "requester": requester,
         }
         return drafted(self._councils, summary, body, key, details)
 

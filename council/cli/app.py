@@ -14,11 +14,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
+from council.agents.messaging import logs
 from council.cli.decide import commands, estimate
+from council.cli.decide.cancel import cancel
+from council.cli.examples import examples
 from council.cli.operate import cluster, dashboard, up_down
 from council.cli.options import EXIT_CODES
 from council.cli.record import log, replay, show, store, verify
@@ -34,12 +38,31 @@ from council.cli.report import (
 )
 from council.cli.setup import config, doctor, identity, init
 
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> Any:
+        return _without_flag_types(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> Any:
+        return _without_flag_types(super().get_params(ctx))
+
+
+def _without_flag_types(parameters: Any) -> Any:
+    """Parameters whose flags have no type in the help: typer writes ``<bool>`` beside each."""
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return parameters
+
+
 app = typer.Typer(
     name="council",
+    cls=_Group,
     help="Three minds vote before an agent acts.",
-    epilog=EXIT_CODES,
+    epilog=f"{examples('')}\n\n{EXIT_CODES}",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -56,11 +79,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _all(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version, and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where in the code an error was raised.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
     """Three minds vote before an agent acts."""
 
@@ -72,10 +93,11 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "review": commands.review,
         "escalations": commands.escalations,
         "answer": commands.answer,
+        "cancel": cancel,
         "estimate": estimate.estimate,
         "demo": commands.demo,
     },
-    "A council that stays": {
+    "Run a council": {
         "up": up_down.up,
         "down": up_down.down,
         "status": up_down.status,
@@ -85,7 +107,7 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "dashboard": dashboard.app,
         "cluster": cluster.app,
     },
-    "What is on the record": {
+    "Journal and audit": {
         "log": log.log,
         "show": show.show,
         "replay": replay.replay,
@@ -112,11 +134,15 @@ def _flowing(command: Callable[..., object]) -> str:
 for _part, _commands in _PARTS.items():
     for _name, _command in _commands.items():
         if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_part)
+            app.add_typer(_command, name=_name, cls=_Group, epilog=examples(_name), rich_help_panel=_part)
             for _each in _command.registered_commands:
-                _each.help = _each.callback and _flowing(_each.callback)
+                assert _each.callback is not None
+                _each.help, _each.cls = _flowing(_each.callback), _Command
+                _each.epilog = examples(f"{_name} {_each.name or _each.callback.__name__}")
         else:
-            app.command(_name, help=_flowing(_command), epilog=EXIT_CODES, rich_help_panel=_part)(_command)
+            app.command(
+                _name, cls=_Command, help=_flowing(_command), epilog=examples(_name), rich_help_panel=_part
+            )(_command)
 
 
 def _raise_terminated(number: int, frame: object) -> NoReturn:
@@ -133,6 +159,8 @@ def run(arguments: Sequence[str]) -> int:
     report = Report(as_json="--json" in given)
     usage_error = typer.BadParameter.__base__  # the class of all errors in a command line
     assert usage_error is not None
+    if not wants_help:
+        logs.configure()
     try:
         done = _command_line()(args=given, prog_name="council", standalone_mode=False)
         if done == INTERRUPTED:  # typer returns it for a Ctrl-C that no command handles
@@ -146,20 +174,14 @@ def run(arguments: Sequence[str]) -> int:
         return report.error(Interrupted("nothing was left open"))
     except Exception as error:  # noqa: BLE001 - every error is printed
         if isinstance(error, usage_error):
-            return report.error(_usage_fault(error))
+            from council.cli.usage import usage_text
+
+            return report.error(UsageFault(usage_text(error)))
         if isinstance(error, OSError) and (wants_help or "--version" in given):
             return report.error(Unwritable(error.strerror or str(error)))  # typer prints these by itself
         if "--debug" in itertools.takewhile(lambda each: each.startswith("-"), given):
             traceback.print_exc()
         return report.error(error)
-
-
-def _usage_fault(error: Exception) -> UsageFault:
-    """An error of the option parser; without a message if the parser printed the help instead."""
-    context = getattr(error, "ctx", None)
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
-    message = message.replace("Value error, ", "")  # the parser's own words
-    return UsageFault(f"{message} (see {context.command_path} --help)" if message and context else message)
 
 
 def main() -> NoReturn:

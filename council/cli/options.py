@@ -8,12 +8,18 @@ from typing import Annotated
 
 import typer
 
-EXIT_CODES = (
-    "Exit codes: 0 approved, or done; 1 rejected or cancelled, or found bad; 2 wrong usage or configuration; "
-    "3 not decided (waits for a human, deferred, no answer in time, too much open); "
-    "4 the council or its store can't be reached; 70 a fault of its own; "
-    "74 the output can't be written; 130 interrupted."
-)
+EXIT_CODES = """Exit codes:
+  0   approved, or done
+  1   rejected or cancelled, or a check failed
+  2   wrong usage or configuration
+  3   not decided: waits for a human, deferred, timed out, or too busy
+  4   the council or its store can't be reached
+  70  a fault of the council itself
+  74  the output can't be written
+  130 interrupted"""
+
+# How an option is written that takes more than a word.
+EXAMPLES = {"--action": """--action shell '{"command": "ls"}'"""}
 
 
 class Risk(StrEnum):
@@ -32,21 +38,25 @@ class WaitForOption(StrEnum):
 
 
 _HERE = "Which council"
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings to use, instead of those found here."),
+    typer.Option("--config", metavar="FILE", help="The settings file to use, instead of the one found here."),
 ]
-Name = Annotated[str | None, typer.Option(help="The council's name.", rich_help_panel=_HERE)]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="The council's name.", rich_help_panel=_HERE)]
 Address = Annotated[
     str | None,
-    typer.Option(help="The address of its Ray; auto: whichever runs on this machine.", rich_help_panel=_HERE),
+    typer.Option(
+        metavar="ADDRESS",
+        help="The address of the council's Ray; auto: the Ray on this machine.",
+        rich_help_panel=_HERE,
+    ),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Also on a cluster without a token, where anybody who reaches it may do anything.",
+        help="Allow a cluster without a token, where anybody who reaches it can do anything.",
         rich_help_panel=_HERE,
     ),
 ]
@@ -55,28 +65,38 @@ Ship = Annotated[
     typer.Option("--ship", help="Send this package to the cluster's nodes.", rich_help_panel=_HERE),
 ]
 Dashboard = Annotated[
-    bool, typer.Option("--dashboard", help="Start Ray's dashboard along with a Ray of the council's own.")
+    bool, typer.Option("--dashboard", help="Also start Ray's dashboard, if the council starts its own Ray.")
 ]
 Body = Annotated[
-    str, typer.Option("--body", metavar="TEXT|@FILE|-", help="More on it: text, @file, or - for the input.")
+    str,
+    typer.Option("--body", metavar="TEXT|@FILE|-", help="More text: TEXT, @FILE, or - for standard input."),
 ]
 Action = Annotated[
     tuple[str, str] | None,
-    typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
+    typer.Option(
+        "--action",
+        metavar="TOOL JSON",
+        help='The tool call to decide on: for example shell \'{"command": "ls"}\'.',
+    ),
 ]
 History = Annotated[
     str | None,
     typer.Option(
         "--history",
         metavar="FILE",
-        help="What was said and done before: JSON, a list of turns or one on each line, each with role and text.",
+        help="Earlier turns as JSON: a list, or one object on each line, each with role and text.",
     ),
 ]
 Inline = Annotated[
-    bool, typer.Option("--inline", help="Run a council in this process, without Ray.", rich_help_panel=_HERE)
+    bool,
+    typer.Option(
+        "--inline",
+        help="Run a council in this process, without Ray, for this command.",
+        rich_help_panel=_HERE,
+    ),
 ]
 Launch = Annotated[
-    bool, typer.Option("--launch", help="Start one on Ray, for this command alone.", rich_help_panel=_HERE)
+    bool, typer.Option("--launch", help="Start a council on Ray for this command.", rich_help_panel=_HERE)
 ]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", help="How long the seats may deliberate.")

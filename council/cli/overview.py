@@ -23,6 +23,7 @@ from council.cli.render import (
     text,
     waiting_lines,
 )
+from council.kinds.phrases import ID_SHOWN
 from council.kinds.text import count, line, span
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ def seats(status: Mapping[str, Any]) -> Table:
             Text(str(seat["restarts"]), "yellow" if seat["restarts"] else ""),
         )
     return found
+
+
+def seats_in_a_line(status: Mapping[str, Any]) -> Text:
+    """The roll in few cells: who is active, and who is not."""
+    active = [seat["name"] for seat in status["seats"] if seat["active"]]
+    others = [seat["name"] for seat in status["seats"] if not seat["active"]]
+    return Text.assemble(
+        text(", ".join(active) or "none", "green" if active else "red"),
+        " active" if active else "",
+        text(f"; {', '.join(others)} inactive", "red") if others else "",
+    )
 
 
 def bar(age_s: float, limit_s: float) -> Text:
@@ -278,3 +290,19 @@ def costliest(found: Iterable[tuple[str, int, int, int]]) -> Table:
     for proposal_id, calls, tokens, microusd in found:
         rows.add_row(text(proposal_id[:40]), f"{calls:,}", f"{tokens:,}", f"${microusd / 1e6:,.4f}")
     return rows
+
+
+def budget_in_lines(facts: Mapping[str, Any], pace: Mapping[str, int]) -> RenderableType:
+    """As ``budget``, for a narrow screen: each seat's tokens, money and tokens of the last minute."""
+    lines = list[Text]()
+    for name, account in (*facts["seats"].items(), ("all", facts["council"])):
+        spent, paced = account["spent"], sum(pace.values()) if name == "all" else pace.get(name, 0)
+        said = f"{line(name, 12)} {spent['tokens']:,} ${spent['microusd'] / 1e6:,.2f}, {paced:,} a minute"
+        lines.append(Text(said, no_wrap=True, overflow="ellipsis"))
+    return Group(Text("tokens and cost", DIM), *lines)
+
+
+def costliest_in_lines(found: Iterable[tuple[str, int, int, int]]) -> RenderableType:
+    """As ``costliest``, for a narrow screen."""
+    said = (f"{text(each[:ID_SHOWN]).plain} {tokens:,} ${usd / 1e6:,.2f}" for each, _, tokens, usd in found)
+    return Group(*(Text(each, no_wrap=True, overflow="ellipsis") for each in said))

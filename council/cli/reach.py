@@ -171,7 +171,7 @@ def _not_up(name: str, sole: Sole) -> Exception:
     other = "name another with --name or --address"
     other = other if sole == "running" else "run one in this process with --inline"
     return Unreachable(
-        f"no council named {name} is up{up}: bring it up with council up, or {other}", name=name
+        f"no council named {name!r} is up{up}: bring it up with council up, or {other}", name=name
     )
 
 

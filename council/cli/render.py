@@ -1,4 +1,4 @@
-"""Renders what happens to proposals: records and events on a line, ballots, decisions and escalations in full.
+"""Renders what happens to proposals: records and events on a line, ballots and decisions in full.
 
 There is one function for each thing, for all commands. A record of the journal and an event of the feed have the same
 words if they are about the same thing.
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from council.agents.static.marks import NO_OBJECTION
 from council.core.state import Spend
 from council.journal.entries import Entry
 from council.kinds.phrases import ID_SHOWN, certainty
@@ -190,7 +190,7 @@ def _row_of(kind: str) -> Row:
     return BY_KIND.get(kind) or Row(kind, lambda data: Phrase("", str(dict(data))))
 
 
-# Ballots, decisions and escalations in full
+# Ballots and decisions in full
 
 
 def _ballots(cast: Iterable[Ballot]) -> Table:
@@ -244,6 +244,8 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
         yield "human", text(f"{said}: {answer.reason}" if answer.reason else said)
     if decided.dissent:
         yield "dissent", text(shortened(decided.dissent))
+    if decided.static_only:
+        yield "seen", Text(NO_OBJECTION)
     if decided.early:
         yield "early", Text("no ballot still to come could have turned it")
     if decided.degraded:
@@ -285,43 +287,3 @@ def waiting_lines(waiting: Sequence[Escalation], now_s: float, *, rows_max: int 
 
 def _left_to_answer(waiting: Escalation, now_s: float) -> str:
     return span(max(0.0, waiting.expires_wall_s - now_s))
-
-
-def escalation(waiting: Escalation, now_s: float) -> RenderableType:
-    """One escalation in full: ballots, options, what is not known, and the next step, as it stands at ``now_s``."""
-    left = _left_to_answer(waiting, now_s)
-    parts: list[RenderableType] = [
-        text(line(waiting.summary, 300), "bold"),
-        Text.assemble(
-            text(waiting.detail), (f"  ·  risk {waiting.risk_level}  ·  {left} left to answer", DIM)
-        ),
-        "",
-    ]
-    if waiting.ballots:
-        parts += [_ballots(waiting.ballots), ""]
-    if waiting.ruling is not None:
-        said = f"{waiting.ruling.seat} ruled {waiting.ruling.ruling}: {shortened(waiting.ruling.reason)}"
-        parts += [text(said), ""]
-    for option in waiting.options:
-        parts.append(text(option.name, "bold"))
-        parts += [_item("+", "green", each) for each in option.pros]
-        parts += [_item("−", "red", each) for each in option.cons]
-    if waiting.gaps:
-        parts += ["", Text("not known", "bold"), *(_item("?", "yellow", gap) for gap in waiting.gaps)]
-    parts += ["", text(waiting.next_step), text(_answering(waiting.escalation_id), DIM)]
-    return Panel(
-        Group(*parts),
-        title=text(waiting.escalation_id, "bold yellow"),
-        title_align="left",
-        border_style="yellow",
-        box=box.ROUNDED,
-        padding=(0, 1),
-    )
-
-
-def _item(mark: str, style: str, said: str) -> RenderableType:
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True)
-    grid.add_column(ratio=1)
-    grid.add_row(Text(mark, style), text(line(said, 400)))
-    return Padding(grid, (0, 0, 0, 2))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
+import io
 import json
 import os
 import sys
@@ -90,6 +92,10 @@ class Report:
     def notes(self) -> Console:
         """The console of progress and remarks."""
         return _console(stderr=True)
+
+    def can_ask(self) -> bool:
+        """Whether somebody can be asked: on a terminal, and not for a JSON document."""
+        return not self.as_json and sys.stdin is not None and sys.stdin.isatty() and self.notes.is_terminal
 
     def result(self, document: Mapping[str, Any], shown: RenderableType | None, code: int = DONE) -> int:
         """Prints the result, and returns ``code``."""
@@ -199,14 +205,40 @@ def flushed(code: int) -> int:
     return code
 
 
+_UNENCODABLE = "council.ascii"
+# Each is one column wide, as the sign is, so that a screen keeps its shape.
+_SIGNS = dict.fromkeys("·–—−─━", "-") | {"…": "~", "│": "|", "→": ">", "•": "*", "“": '"', "”": '"'}
+_SIGNS |= {"✓": "+", "✗": "x", "○": "o"}
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """For a locale without UTF-8: our own signs in ASCII, and any other character as its number."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    unencodable = error.object[error.start : error.end]
+    said = (_SIGNS.get(char) or char.encode("ascii", "backslashreplace").decode() for char in unencodable)
+    return "".join(said), error.end
+
+
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
+    from rich.console import Console, ConsoleDimensions
 
     class Ours(Console):
+        @property
+        def size(self) -> ConsoleDimensions:
+            """As it is now: a terminal may be made wider and narrower while it is drawn on."""
+            found = super().size
+            return ConsoleDimensions(min(found.width, COLUMNS_MAX), found.height)
+
+        @size.setter
+        def size(self, size: tuple[int, int]) -> None:
+            self._width, self._height = size
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich itself would end the process with code 1
 
-    console = Ours(stderr=stderr, highlight=False, emoji=False)
-    if console.width > COLUMNS_MAX:
-        console.width = COLUMNS_MAX
-    return console
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+        codecs.register_error(_UNENCODABLE, _in_ascii)
+        stream.reconfigure(errors=_UNENCODABLE)
+    return Ours(stderr=stderr, highlight=False, emoji=False)

@@ -26,7 +26,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 import ray
 from ray import exceptions as ray_errors
 
-from council.agents.messaging.logs import get_logger
+from council.agents.messaging import logs
 from council.agents.messaging.mailbox import Courier, Reply, frame, frame_reply, unframe, unframe_reply
 from council.agents.seat.remote import RemoteSeat, courier_to
 from council.cluster import raw_answers
@@ -58,7 +58,7 @@ from council.telemetry.exports import Exports
 from council.telemetry.notices import Notices
 from council.telemetry.tracing import FLUSH_S, Traces, end, traces_here
 
-log = get_logger("council")
+log = logs.get_logger("council")
 
 # Each client may have two calls parked at the coordinator. Seats and heartbeats need more.
 COORDINATOR_CALLS_MAX = 5_000
@@ -93,8 +93,15 @@ class SeatActor:
     """
 
     def __init__(
-        self, config: CouncilConfig, name: str, key: bytes, council_id: str, coordinator: Any
+        self,
+        config: CouncilConfig,
+        name: str,
+        key: bytes,
+        council_id: str,
+        coordinator: Any,
+        log_settings: logs.LogSettings,
     ) -> None:
+        logs.configure(log_settings)
         _freeze_gc()
         self._attended = threading.Event()
         # Before the mind is built, which may take long: the seat is detached, and its coordinator may die meanwhile.
@@ -169,8 +176,12 @@ class CoordinatorActor:
     Each method that clients call answers in bytes, because a client unpickles nothing (``raw_answers``).
     """
 
-    def __init__(self, config: CouncilConfig, council_id: str, keys: Keys) -> None:
+    def __init__(
+        self, config: CouncilConfig, council_id: str, keys: Keys, log_settings: logs.LogSettings
+    ) -> None:
+        logs.configure(log_settings)  # those of the process that launched the council
         _freeze_gc()
+        self._log_settings = log_settings
         self._config = config
         self._council_id = council_id
         self._keys = keys
@@ -221,7 +232,9 @@ class CoordinatorActor:
     async def _begun(self) -> Coordinator:
         config, keys = self._config, self._keys
         me = ray.get_runtime_context().current_actor
-        self._transport = transport = RayTransport(config, keys.seats, self._council_id, me)
+        self._transport = transport = RayTransport(
+            config, keys.seats, self._council_id, me, self._log_settings
+        )
         # A restarted coordinator takes over from the one that died, which may not know that yet.
         journal = await asyncio.to_thread(
             open_journal, config, self._council_id, keys.journal, takeover=self._again
@@ -246,7 +259,7 @@ class CoordinatorActor:
                 await transport.find()
             else:
                 await transport.start()
-            self._panel = Panel(config, self._council_id, me)
+            self._panel = Panel(config, self._council_id, me, self._log_settings)
             coordinator = await asyncio.to_thread(begun)
             events = EventLog(config.name, coordinator, logs_folder() / "council")
             await coordinator.open()
@@ -329,7 +342,15 @@ async def result(ref: Any) -> Any:
 class RayTransport:
     """Seats as detached, named actors. They do not outlive the council: closing it ends them."""
 
-    def __init__(self, config: CouncilConfig, keys: dict[str, bytes], council_id: str, me: Any) -> None:
+    def __init__(
+        self,
+        config: CouncilConfig,
+        keys: dict[str, bytes],
+        council_id: str,
+        me: Any,
+        log_settings: logs.LogSettings,
+    ) -> None:
+        self._log_settings = log_settings
         self._config = config
         self._keys = keys
         self._council_id = council_id
@@ -371,7 +392,14 @@ class RayTransport:
             raise ConfigError(why, problems=[why]) from None
         self._hold(
             seat.name,
-            options.remote(self._config, seat.name, self._keys[seat.name], self._council_id, self._me),
+            options.remote(
+                self._config,
+                seat.name,
+                self._keys[seat.name],
+                self._council_id,
+                self._me,
+                self._log_settings,
+            ),
         )
 
     def _hold(self, name: str, actor: Any) -> None:

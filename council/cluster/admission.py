@@ -211,7 +211,7 @@ class ClusterHead:
             self._away_since_s = now_s if self._away_since_s is None else self._away_since_s
             if now_s - self._away_since_s < self._gone_s:
                 return
-            what = f"the Ray of council {self._name} at {self._address} does not answer ({error})"
+            what = f"the Ray of council {self._name!r} at {self._address} does not answer ({error})"
             if not isinstance(error, ConnectionRefusedError):
                 raise Unreachable(what, name=self._name, address=self._address) from error
             raise CouncilDied(

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
-from council.agents.messaging.logs import get_logger
+from council.agents.messaging import logs
 from council.cluster import known, reaper
 from council.config.files import lock
 from council.config.settings import CouncilConfig
@@ -30,7 +30,7 @@ from council.runtime.questions import AskStatus
 if TYPE_CHECKING:
     from council.cluster.port import RayPort
 
-log = get_logger("council.host")
+log = logs.get_logger("council.host")
 
 # How often it checks whether the coordinator lives. If that is dead, this process ends.
 LOOK_S = 5.0
@@ -44,6 +44,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write("this process is started by council up\n")
         return 2
     os.umask(0o077)
+    logs.configure()
     with os.fdopen(int(argv[0]), "w", encoding="utf-8") as report:
         try:
             config = CouncilConfig.model_validate_json(sys.stdin.buffer.read())
@@ -81,7 +82,7 @@ def _only_one(name: str) -> Iterator[None]:
     with file:
         if not locked:
             raise NameTaken(
-                f"a council named {name} runs already, or is starting: see council status, take it down "
+                f"a council named {name!r} runs already, or is starting: see council status, take it down "
                 "with council down, or choose another --name",
                 name=name,
             )

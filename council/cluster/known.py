@@ -20,6 +20,7 @@ from council.config.files import open_to_others, whole
 from council.config.human_keys import state_dir
 from council.config.settings import NAME_PATTERN
 from council.protocol.errors import CouncilDied, OperatorError
+from council.protocol.wording import msgspec_text
 
 FILE_BYTES_MAX = 64 * 2**10  # ours have about 500
 
@@ -55,7 +56,7 @@ class Known:
     def crashed(self) -> CouncilDied:
         """The error for a council whose host process is gone: ``council down`` would have removed its file."""
         return CouncilDied(
-            f"council {self.name} has crashed: it is gone without having been taken down, since its process "
+            f"council {self.name!r} has crashed: it is gone without having been taken down, since its process "
             f"{self.pid} has ended; bring it up again with council up{f' (its log: {self.log})' if self.log else ''}",
             name=self.name,
             open_ids=[],
@@ -69,7 +70,7 @@ def folder() -> Path:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise OperatorError(
-            f"the state folder {path} can't be made: {error.strerror}; set XDG_STATE_HOME to one that can"
+            f"the state folder {path} can't be made: {error.strerror}; set XDG_STATE_HOME to a folder of yours"
         ) from error
     return path
 
@@ -115,7 +116,8 @@ def read(name: str) -> Known | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise OperatorError(f"{path} can't be used: {error}; remove it if the council is gone") from error
+        why = msgspec_text(error, "it") if isinstance(error, msgspec.ValidationError) else str(error)
+        raise OperatorError(f"{path} can't be used: {why}; remove it if the council is gone") from error
 
 
 def every() -> list[Known]:

@@ -29,14 +29,14 @@ from ray._private import parameter, services
 from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from council.agents.messaging.logs import get_logger
+from council.agents.messaging import logs
 from council.cluster import admission, raw_answers
 from council.config.settings import CouncilConfig
 from council.gateway.grafana import FILE, UID, put
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
 from council.runtime.questions import AskStatus, to_bytes
 
-log = get_logger("council.panel")
+log = logs.get_logger("council.panel")
 
 PART = "panel"
 # How often the actor checks whether its council exists, and whether a port that was in use is free.
@@ -98,8 +98,16 @@ class PanelActor:
     """Serves the panel. Ends with its council."""
 
     def __init__(
-        self, name: str, council_id: str, coordinator: Any, token: str, host: str, port: int
+        self,
+        name: str,
+        council_id: str,
+        coordinator: Any,
+        token: str,
+        host: str,
+        port: int,
+        log_settings: logs.LogSettings,
     ) -> None:
+        logs.configure(log_settings)
         self._title = f"Panel of {council_id}"
         self._name, self._coordinator, self._token = name, coordinator, token
         self._host, self._port = host, port
@@ -164,7 +172,9 @@ class PanelActor:
 class Panel:
     """A coordinator's panel: created if the configuration wants one. Its failure never affects the council."""
 
-    def __init__(self, config: CouncilConfig, council_id: str, coordinator: Any) -> None:
+    def __init__(
+        self, config: CouncilConfig, council_id: str, coordinator: Any, log_settings: logs.LogSettings
+    ) -> None:
         self._actor: Any = None
         self._about: dict[str, Any] = {"url": None, "notice": STARTING, "token": ""}
         self._asking: asyncio.Future[Any] | None = None
@@ -192,6 +202,7 @@ class Panel:
                 secrets.token_urlsafe(24),
                 config.panel_host,
                 config.panel_port or free_port(config.panel_host),
+                log_settings,
             )
         except (ray_errors.RayError, ValueError, OSError) as error:
             log.warning("no panel", council=config.name, why=str(error))

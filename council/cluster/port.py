@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, cast
 import ray
 from ray import exceptions as ray_errors
 
+from council.agents.messaging import logs
 from council.agents.messaging.mailbox import Reply, frame, unframe_reply
 from council.cluster import connection as ray_link
 from council.cluster import known, panel_actor, raw_answers
@@ -34,7 +35,7 @@ from council.protocol.errors import (
     Unreachable,
 )
 from council.runtime.build import new_council_id
-from council.runtime.journals import council_id_of, journal_key, with_store_paths
+from council.runtime.journals import council_id_of, journal_key, refuse_held, with_store_paths
 from council.runtime.questions import Question, answer_type, to_bytes
 from council.runtime.session import RETRY_S
 from council.telemetry.tracing import refuse_untraceable
@@ -127,7 +128,7 @@ class _Place:
         """Raises CouncilClosed or CouncilDied if this user's file says that the council has ended."""
         if self.remembered and known.located(self.name) is None:
             raise CouncilClosed(
-                f"council {self.name} was taken down, and is not up: bring it up again with council up",
+                f"council {self.name!r} was taken down, and is not up: bring it up again with council up",
                 name=self.name,
                 open_ids=[],
             )
@@ -286,7 +287,7 @@ def _as_ours(name: str) -> Iterator[None]:
     try:
         yield
     except ray_link.Dropped as error:
-        raise CouncilDied(f"council {name} is lost: {error}", **about) from error
+        raise CouncilDied(f"council {name!r} is lost: {error}", **about) from error
     except ray_errors.ActorDiedError as error:
         raise CouncilDied(f"the coordinator of {name} is dead; {GONE_ON}", **about) from error
     except ray_errors.ActorUnschedulableError as error:
@@ -313,6 +314,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
     config = resolve_charter(config)
     if config.ray_address is None or pinned(config):  # on this machine, whatever Ray's settings
         config = with_store_paths(config)
+        refuse_held(config)
     dashboard = dashboard or config.ray_dashboard
     config = panel_actor.with_panel(config, dashboard=dashboard)
     with link.renewed(), panel_actor.for_dashboard(config, dashboard=dashboard):
@@ -340,11 +342,11 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                     lifetime="detached" if detached else "non_detached",
                     max_restarts=-1 if durable else 0,  # an empty council must not replace a full one
                     scheduling_strategy=where,
-                ).remote(config, council_id, keys)
+                ).remote(config, council_id, keys, logs.from_environment())
             except ValueError as error:
                 raise NameTaken(
-                    f"a council named {name} runs already in namespace {config.ray_namespace}: connect to it, "
-                    "take it down, or choose another name",
+                    f"a council named {name!r} runs already in namespace {config.ray_namespace}: use it with "
+                    "Council.connect, take it down with council down, or choose another name",
                     name=name,
                 ) from error
             place = _Place.of(config, handle, connection, None)
@@ -397,8 +399,8 @@ def _located(config: CouncilConfig) -> tuple[CouncilConfig, Joining]:
     if kept is None:
         if config.ray_address is None and not ray.is_initialized():
             raise Unreachable(
-                f"no council named {config.name} was brought up here by this user: bring it up with council up, give "
-                'the address of its Ray, or use address="auto" for any Ray that runs on this machine',
+                f"no council named {config.name!r} was brought up here by this user: bring it up with council up, "
+                'give the address of its Ray, or use address="auto" for any Ray that runs on this machine',
                 name=config.name,
             )
         return config, {"insecure": config.ray_insecure or config.ray_address != "auto"}
@@ -408,7 +410,7 @@ def _located(config: CouncilConfig) -> tuple[CouncilConfig, Joining]:
         if kept.pid is None:
             raise
         raise CouncilDied(
-            f"council {kept.name} has crashed: {error.message}; its process {kept.pid} is about to end. Bring the "
+            f"council {kept.name!r} has crashed: {error.message}; its process {kept.pid} is about to end. Bring the "
             "council up again with council up",
             name=kept.name,
             open_ids=[],
@@ -425,7 +427,7 @@ def _find_coordinator(config: CouncilConfig, connection: Any, wanted: CouncilCon
             handle = raw_answers.find(actor_name(name, "coordinator"), config.ray_namespace, CoordinatorActor)
         except ValueError as error:
             raise Unreachable(
-                f"no council named {name} runs in namespace {config.ray_namespace} of this Ray; "
+                f"no council named {name!r} runs in namespace {config.ray_namespace} of this Ray; "
                 f"running: {', '.join(running(config.ray_namespace)) or 'none'}",
                 name=name,
                 address=config.ray_address,

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import Mind, as_mind
-from council.config.settings import MODEL_MIND, CouncilConfig, SeatConfig, did_you_mean, is_import_path
+from council.config.settings import (
+    DEFAULT_SEATS,
+    MODEL_MIND,
+    CouncilConfig,
+    SeatConfig,
+    did_you_mean,
+    is_import_path,
+)
 from council.protocol.errors import CouncilError, MindError, NotInstalled
 from council.protocol.extras import require
 
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
 
 log = get_logger("council")
 
+STATIC_MINDS = tuple(seat.mind for seat in DEFAULT_SEATS)
+STATIC_PRIME = "council.agents.prime:Prime"
 LITE = "lite"  # the seat that shortens for all, if it has a model
 
 
@@ -36,9 +45,20 @@ def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
     if seat.mind == MODEL_MIND:
         return _model_mind(seat, council)
     if isinstance(seat.mind, str):
-        return import_mind(seat.mind, seat.options, seat=seat.name)
+        return import_mind(seat.mind, _options_of(seat, council), seat=seat.name)
     shown = getattr(seat.mind, "__qualname__", type(seat.mind).__qualname__)
     return _built(seat.mind, seat.options, seat=seat.name, path=shown)
+
+
+def _options_of(seat: SeatConfig, council: CouncilConfig | None) -> Mapping[str, Any]:
+    """A seat's options. Prime's static mind is told what to do about unknown tools, unless they say it.
+
+    In a council with another mind than the static ones, that mind judges unknown tools.
+    """
+    if seat.mind != STATIC_PRIME or council is None:
+        return seat.options
+    alone = all(each.mind in STATIC_MINDS for each in council.seats)
+    return {"unknown_tools": council.unknown_tools if alone else "allow", **seat.options}
 
 
 def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from council.agents.messaging.logs import get_logger
 from council.config.human_keys import current_user
 from council.config.settings import (
@@ -31,7 +29,6 @@ from council.protocol.answer.mangle import Schema, shipped
 from council.protocol.errors import ConfigError, CouncilError, EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.charter import Charter, Identity, Persona, Share, check_limits, check_persona
 from council.protocol.identity.profiles import Profiles, SeatProfile
-from council.protocol.models import malformed
 from council.protocol.values import kind_of, quoted, read_json
 
 T = TypeVar("T")
@@ -296,9 +293,8 @@ def _profiled(seat: SeatConfig, found: Profiles, path: str) -> SeatConfig:
     given = {key: getattr(seat, key) for key in seat.model_fields_set}
     try:
         return SeatConfig(**(of_profile(found.profile(seat.role or seat.name)) | given))
-    except ValidationError as error:
-        problems = malformed(error).facts["problems"]
-        raise _faults([f"{path}: for seat {seat.name}: {problem}" for problem in problems]) from None
+    except ConfigError as error:
+        raise _faults([f"{path}: for seat {seat.name}: {problem}" for problem in error.problems]) from None
 
 
 # Limits (rules 2.1, 2.5, 3.1)

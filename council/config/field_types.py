@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field
 
+NAME_WORDS = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
 DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
 PATH_CHARS_MAX = 255  # of a file, or of what is imported
@@ -22,12 +24,34 @@ ENTRIES_MAX = 64  # of a table: keyword arguments of one mind, labels of one nod
 CAP_TOKENS_MAX, CAP_USD_MAX = 10**12, 10**6
 
 
+# An address with a password or a query, which may hold a secret.
+_SECRET_ADDRESS = re.compile(r"://[^@?#]*[@?#].*", re.DOTALL)
+ADDRESS_CHARS_MAX = 1_000  # of a store
+SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not enough to flood a terminal
+
+
 # Ray reads more than equality in a label it is asked for ("!a", "in(a,b)"); a plain value is what is meant here.
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 LabelKey = Annotated[str, Field(pattern=rf"^([a-z0-9.-]{{1,253}}/)?{_LABEL}$")]
 LabelValue = Annotated[str, Field(pattern=f"^{_LABEL}$")]
 ResourceName = Annotated[str, Field(min_length=1, max_length=128)]
 ResourceAmount = Annotated[float, Field(gt=0, le=1e15)]  # memory is in bytes
+
+
+def quoted_value(value: Any) -> str:
+    """A value for a problem: recognisable, short, harmless on a terminal, and without secrets."""
+    if isinstance(value, str):
+        value = _SECRET_ADDRESS.sub("://…", value[:ADDRESS_CHARS_MAX])
+        return repr(value) if len(value) <= SHOWN_CHARS_MAX else f"{value[:SHOWN_CHARS_MAX]!r}… (cut)"
+    if isinstance(value, Mapping):
+        return f"a table of {len(value)} keys"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a whole number of {value.bit_length()} bits"  # Python refuses to write out longer ones
+    if isinstance(value, int | float):
+        return repr(value)
+    return f"a value of type {type(value).__name__}"
 
 
 def key(default: Any, about: str, expected: str, **limits: Any) -> Any:
@@ -66,8 +90,7 @@ def host(default: str, about: str) -> Any:
 
 
 def name(default: Any, about: str) -> Any:
-    expected = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-    return key(default, about, expected, pattern=NAME_PATTERN)
+    return key(default, about, NAME_WORDS, pattern=NAME_PATTERN)
 
 
 def label(about: str, *, longest: int = 128) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
-from council.agents.messaging.logs import get_logger
+from council.agents.messaging import logs
 from council.config.build_minds import build_mind, import_mind
 from council.config.origins import (
     ENVIRONMENT_PREFIX,
@@ -58,7 +58,7 @@ __all__ = [
     "load",
 ]
 
-log = get_logger("council")
+log = logs.get_logger("council")
 
 FILE_NAME = "council.toml"
 PROJECT_FILE_NAME = "pyproject.toml"
@@ -245,13 +245,15 @@ def _apply_environment(layers: Layers, env: Mapping[str, str]) -> None:
             found[f"seats.{name}.{key}"] = _typed(env[variable], key, SeatConfig)
         elif rest in _VARIABLES:
             found[rest.lower()] = _typed(env[variable], rest.lower(), CouncilConfig)
-        else:
+        elif variable not in logs.VARIABLES:  # which a process reads when it starts
             unknown.append(variable)
     for variable in unknown[:PROBLEMS_MAX]:
         seat, _, _ = variable.removeprefix(f"{ENVIRONMENT_PREFIX}SEATS__").rpartition("__")
         seat = seat if seat and key_shown(seat) == seat else "<SEAT>"
         known = [*_VARIABLES, *(f"SEATS__{seat}__{part.upper()}" for part in (*SEAT_KEYS, ENABLED))]
-        hint = did_you_mean(variable.upper(), [f"{ENVIRONMENT_PREFIX}{each}" for each in known])
+        hint = did_you_mean(
+            variable.upper(), [*logs.VARIABLES, *(f"{ENVIRONMENT_PREFIX}{each}" for each in known)]
+        )
         log.warning(f"environment {key_shown(variable)}: unknown variable, has no effect{hint}")
     if len(unknown) > PROBLEMS_MAX:
         log.warning(f"environment: {len(unknown) - PROBLEMS_MAX:,} more unknown variables have no effect")

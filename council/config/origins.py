@@ -6,7 +6,6 @@ A document is the content of one source: a mapping of keys to values, ``seats`` 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from council.config.field_types import quoted_value as quoted_value
 from council.config.settings import (
-    ADDRESS_CHARS_MAX,
     CHECK_COUNCIL,
     CHECK_NOTIFY,
     CHECK_SEAT,
@@ -53,24 +52,6 @@ _OF_ONE_SERVER = (
 )
 # The keys of a seat that describe its mind, and no other.
 _OF_ONE_MIND = ("options", "model", "vendor", *MODEL_KEYS)
-# An address with a password or a query, which may hold a secret.
-_SECRET_ADDRESS = re.compile(r"://[^@?#]*[@?#].*", re.DOTALL)
-
-
-def quoted_value(value: Any) -> str:
-    """A value for a problem: recognisable, short, harmless on a terminal, and without secrets."""
-    if isinstance(value, str):
-        value = _SECRET_ADDRESS.sub("://…", value[:ADDRESS_CHARS_MAX])
-        return repr(value) if len(value) <= SHOWN_CHARS_MAX else f"{value[:SHOWN_CHARS_MAX]!r}… (cut)"
-    if isinstance(value, Mapping):
-        return f"a table of {len(value)} keys"
-    if isinstance(value, list | tuple):
-        return f"a list of {len(value)}"
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"a whole number of {value.bit_length()} bits"  # Python refuses to write out longer ones
-    if isinstance(value, int | float):
-        return repr(value)
-    return f"a value of type {type(value).__name__}"
 
 
 def key_shown(key: Any) -> str:

@@ -7,12 +7,25 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, Unpack
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from council.config import field_types as fields
+from council.config.field_types import ADDRESS_CHARS_MAX as ADDRESS_CHARS_MAX
 from council.config.field_types import DAY_S, ENTRIES_MAX
 from council.config.field_types import MEMORY as MEMORY
 from council.config.field_types import NAME_PATTERN as NAME_PATTERN
+from council.config.field_types import SHOWN_CHARS_MAX as SHOWN_CHARS_MAX
 from council.config.field_types import is_import_path as is_import_path
 from council.protocol.errors import ConfigError
 
@@ -20,8 +33,6 @@ if TYPE_CHECKING:
     from council.protocol.identity.profiles import SeatProfile
 
 SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
-ADDRESS_CHARS_MAX = 1_000  # of a store
-SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not enough to flood a terminal
 HUMANS_MAX = 100  # names that an error still lists
 MODEL_MIND = "council.agents.model:ModelMind"  # the mind of a seat that names a base_url and no other mind
 NOBODY = "none"  # in place of a seat that observes
@@ -71,15 +82,47 @@ class SeatSettings(TypedDict, total=False):
     usd_per_million_output: float | None
 
 
-class SeatConfig(BaseModel):
+class _Settings(BaseModel):
+    """Settings that are checked when they are made. What is wrong is one ConfigError, in the words of their keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_words(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(given)
+        except ValidationError as error:
+            problems = [_problem(cls, fault) for fault in error.errors()]
+        raise _wrong(cls, problems)
+
+
+def _wrong(model: type[BaseModel], problems: Sequence[str]) -> ConfigError:
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return ConfigError(f"{model.__name__} has {count}:{lines}", problems=list(problems))
+
+
+def _problem(model: type[BaseModel], fault: ErrorDetails) -> str:
+    """What pydantic found wrong, in words."""
+    found = fields.quoted_value(fault["input"])
+    if not fault["loc"]:
+        return f"found {found}, expected its keys with their values"
+    key = str(fault["loc"][0])
+    if key not in model.model_fields:
+        known = model.model_fields
+        return f"{key}: unknown key, expected one of {', '.join(known)}{did_you_mean(key, known)}"
+    found = "is missing" if fault["type"] == "missing" else f"found {found}"
+    return f"{key}: {found}, expected {expected(key, model)}"
+
+
+class SeatConfig(_Settings):
     """One seat: its name, its mind, and what decisions say of that mind (rules 1.1).
 
     ``SeatConfig("prime")`` is the built-in seat of that name, as are ``"lite"`` and ``"codemind"``. A seat of another
     name needs a ``mind`` or a ``base_url``; without one ConfigError is raised. A seat with a ``base_url`` and no mind
     is backed by the language model ``model`` there. Only such a seat has the keys from ``base_url`` on.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str = fields.name(..., "the seat's name, and the sender of its ballots")
     mind: Annotated[str | Any, AfterValidator(fields.may_be_mind)] = fields.key(
@@ -203,7 +246,7 @@ class SeatConfig(BaseModel):
     def _agrees_with_itself(self) -> Self:
         wrong = seat_contradictions({key: getattr(self, key) for key in self.model_fields_set})
         if wrong:
-            raise ValueError("; ".join(f"{key}: {text}" for key, text in wrong))
+            raise _wrong(type(self), [f"{key}: {text}" for key, text in wrong])
         return self
 
 
@@ -253,10 +296,8 @@ def seat_contradictions(given: Mapping[str, Any]) -> list[tuple[str, str]]:
 DEFAULT_SEATS = tuple(map(SeatConfig, BUILT_IN))
 
 
-class NotifyConfig(BaseModel):
+class NotifyConfig(_Settings):
     """Who is told of proposals that wait for a human (rules 1.9): a command, a webhook, or both."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     command: tuple[Annotated[str, Field(min_length=1), AfterValidator(fields.is_argument)], ...] = fields.key(
         (),
@@ -286,19 +327,17 @@ class NotifyConfig(BaseModel):
     @model_validator(mode="after")
     def _names_a_receiver(self) -> Self:
         if not self.command and self.webhook is None:
-            raise ValueError("expected a command, a webhook, or both")
+            raise _wrong(type(self), ["it names nobody, expected a command, a webhook, or both"])
         return self
 
 
-class CouncilConfig(BaseModel):
+class CouncilConfig(_Settings):
     """The settings of a council.
 
     ``inactivity_s`` must be at least twice ``heartbeat_s``, so that one lost beat does not make a seat inactive
     (rules 1.10). ``quorum`` may not exceed the number of seats, or every proposal would go to a human. A council of
     one seat keeps quorum 2 (rules 1.4, 1.11): a proposal that ``sole_seat`` does not let it decide goes to a human.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str = fields.name("council", "the council's name, by which clients find it")
     seats: tuple[SeatConfig, ...] = fields.key(
@@ -354,6 +393,11 @@ class CouncilConfig(BaseModel):
     profiles: fields.Path = fields.path("a config.json of seats' profiles, for what is not set here")
     sole_seat: Literal["never", "allow-low-risk"] = fields.key(
         "never", "whether one active seat may decide low risk alone (1.11)", "'never' or 'allow-low-risk'"
+    )
+    unknown_tools: Literal["ask", "allow"] = fields.key(
+        "ask",
+        "whether a human is asked of a tool that no static check knows, if it writes, pays, sends or deletes",
+        "'ask', or 'allow' to go by the other checks alone",
     )
     # What these count is held in memory: up to some 10 kB for a proposal, 4 kB for a decision.
     open_max: int = fields.whole(
@@ -441,7 +485,7 @@ class CouncilConfig(BaseModel):
         wrong = [("seats", f"two seats share the name {name}: give each its own") for name in twice]
         wrong += contradictions(dict(self), names) + unpriced(dict(self), self.seats)
         if wrong:
-            raise ValueError("; ".join(f"{key}: {text}" for key, text in wrong))
+            raise _wrong(type(self), [f"{key}: {text}" for key, text in wrong])
         return self
 
 

@@ -36,7 +36,8 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     if proposal.stage != "deliberating":
         return proposal, []
     quorum_unpaid = _is_quorum_unpaid(state, proposal)
-    if len(proposal.ballots) < rules.quorum and not (expired or quorum_unpaid) and rules.sole_seat == "never":
+    hopeless = quorum_unpaid or _is_quorum_lost(state, proposal)
+    if len(proposal.ballots) < rules.quorum and not (expired or hopeless) and rules.sole_seat == "never":
         return proposal, []  # rules 1.11: without a quorum it waits for its deadline
     votes = count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
@@ -56,7 +57,7 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
             return _by_majority(state, proposal, now, expired=expired)
         if quorum_unpaid:
             return to_human(state, proposal, "budget_unmet", now)
-        if not expired:  # rules 1.11: it waits, since a seat may come back
+        if not (expired or hopeless):  # rules 1.11: it waits, since a seat may come back
             return proposal, []
         return to_human(state, proposal, "quorum_lost", now)
     if asks_human:
@@ -74,8 +75,25 @@ def unpaid(seat: str) -> str:
 def _is_quorum_unpaid(state: CouncilState, proposal: Proposal) -> bool:
     """Whether a quorum is out of reach only because of seats whose calls no cap had room for (rules 1.8)."""
     denied = {name for name in proposal.lost if unpaid(name) in proposal.acts}
-    may_vote = {ballot.seat for ballot in proposal.ballots}.union(state.seats.keys() - proposal.lost.keys())
+    may_vote = _may_vote(state, proposal)
     return len(may_vote) < state.rules.quorum <= len(may_vote | denied)
+
+
+def _is_quorum_lost(state: CouncilState, proposal: Proposal) -> bool:
+    """Whether no quorum can come any more, whichever silent seats come back and vote (rules 1.5).
+
+    A silent seat that may decide alone, or is the council's only one, is waited for all the same.
+    """
+    rules, may_vote = state.rules, _may_vote(state, proposal)
+    if rules.lost_at_once is not True or len(may_vote) >= rules.quorum:
+        return False
+    heard = len(may_vote) == len(proposal.ballots)
+    return heard or (bool(proposal.lost) and rules.sole_seat == "never")
+
+
+def _may_vote(state: CouncilState, proposal: Proposal) -> set[str]:
+    """The seats that have voted, and those that still may: all whose ballot is not lost."""
+    return {ballot.seat for ballot in proposal.ballots}.union(state.seats.keys() - proposal.lost.keys())
 
 
 def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> bool:

@@ -22,6 +22,7 @@ from council.core.state import (
 )
 
 RISKS: tuple[RiskLevel, ...] = ("low", "med", "high")
+WHY_LOST_MAX = 300  # characters of a reason in an escalation's detail; its gaps have all of it
 # For each reason: what it means, and what the human should do next.
 HUMAN_REASONS = {
     "prime_asks": ("Prime ruled that a human must decide", "Read Prime's ruling, then approve or reject."),
@@ -76,13 +77,16 @@ def to_human(
     """
     what = proposal.what
     detail, next_step = HUMAN_REASONS[reason]
+    detail = f"{detail}: {why}" if why else detail
+    if rules.lost_at_once is True and proposal.lost:  # rules 1.5
+        detail += f"; ballots lost: {_lost(proposal)}"
     return Escalation(
         escalation_id=f"esc-{what.proposal_id}",
         proposal_id=what.proposal_id,
         summary=what.summary,
         risk_level=_risk(proposal),
         reason=reason,
-        detail=f"{detail}: {why}" if why else detail,
+        detail=detail,
         options=_options(proposal),
         gaps=_gaps(proposal, missing),
         next_step=f"{next_step} With no answer within {rules.escalation_ttl_s / 3600:g} h it is deferred.",
@@ -91,6 +95,14 @@ def to_human(
         asked_wall_s=now.wall_s,
         expires_wall_s=now.wall_s + rules.escalation_ttl_s,
     )
+
+
+def _lost(proposal: Proposal) -> str:
+    """The seats whose ballots are lost, by reason."""
+    seats: dict[str, list[str]] = {}
+    for seat, why in proposal.lost.items():
+        seats.setdefault(why if len(why) <= WHY_LOST_MAX else why[:WHY_LOST_MAX] + "…", []).append(seat)
+    return "; ".join(f"{', '.join(names)} ({why})" for why, names in seats.items())
 
 
 def _risk(proposal: Proposal) -> RiskLevel:

@@ -109,12 +109,13 @@ class HumanAnswered(Event, frozen=True):
     answer: Answer
 
 
-class ProposalCancelled(Event, frozen=True):
-    """The proposer took its proposal back."""
+class ProposalCancelled(Event, frozen=True, omit_defaults=True):
+    """The proposer took its proposal back, or an enrolled human did (``by_human``)."""
 
     proposal_id: str
     sender: str
     reason: str
+    by_human: bool = False
 
 
 class CallReserved(Event, frozen=True):

@@ -158,10 +158,15 @@ def _refuse_above_limits(state: CouncilState, leaving: Proposal | None) -> None:
 
 @ev.handles(ev.ProposalCancelled)
 def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> Effects:
+    """By the proposer or by an enrolled human, also while it waits for a human's answer."""
     closed = state.closed.get(event.proposal_id)
-    if closed is not None and closed.proposer == event.sender and closed.decision.outcome == "cancelled":
+    may = event.by_human or (closed is not None and closed.proposer == event.sender)
+    if closed is not None and may and closed.decision.outcome == "cancelled":
         return [do.NoteIgnored(event.sender, "a cancellation of what is cancelled")]
     proposal = open_proposal(state, event.proposal_id, event.sender)
+    if event.by_human:
+        reason = f"cancelled by {event.sender}"
+        return _cancel(state, proposal, f"{reason}: {event.reason}" if event.reason else reason, now)
     if event.sender != proposal.what.proposer:
         raise _not_the_proposer(event.proposal_id, event.sender, proposal.what.proposer)
     return _cancel(state, proposal, event.reason or "taken back by its proposer", now)
@@ -186,7 +191,7 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
         if first.digest == answer.digest:
             return [do.NoteIgnored(answer.human, "the same answer again")]
         raise Refused(
-            f"{first.human} answered first ({closed.decision.outcome}); {answer.human}'s changes nothing",
+            f"already answered by {first.human}: {closed.decision.outcome}. Your answer was not counted.",
             code="already_answered",
             proposal_id=answer.proposal_id,
             sender=answer.human,

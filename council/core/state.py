@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from council.agents.static.marks import is_static
 from council.core import words
 
 Vote = Literal["yes", "no", "abstain"]
@@ -190,6 +191,8 @@ class Rules(Value, frozen=True):
     ``creator`` is the human who may change the ``identity`` (rules 7.2); empty for none, like the identity.
     ``observer`` is the seat that reads the others' streams; empty for none. ``shared`` lists ``(label, seats)`` for
     seats that share a model or vendor (rules 1.1). ``pool`` is ``(number, count)`` in a pool, else None.
+    ``lost_at_once``: a human is asked at once if lost ballots make a quorum impossible (rules 1.5). It is unset, and
+    not written, in a journal that is older than this rule: its proposals waited for their deadlines.
     """
 
     seats: tuple[str, ...]
@@ -206,6 +209,7 @@ class Rules(Value, frozen=True):
     creator: str = ""
     identity: KeptIdentity = KeptIdentity()
     pool: tuple[int, int] | None = None
+    lost_at_once: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):
@@ -399,6 +403,14 @@ class Decision(Value, frozen=True):
         """
         return words.explained(self)
 
+    @property
+    def static_only(self) -> bool:
+        """Whether it was approved by static checks alone, without a model or a human: these found no objection."""
+        acts = [each for each in (*self.ballots, self.ruling) if each is not None]
+        in_favour = [each for each in acts if not isinstance(each, Ballot) or each.vote == "yes"]
+        by_seats = bool(self) and self.answer is None and bool(in_favour)
+        return by_seats and all(is_static(each.reason) for each in in_favour)
+
 
 class Absent(Value, frozen=True):
     """The seats without a counted ballot, each with the reason, and whether that degrades the decision."""
@@ -509,9 +521,10 @@ def new_council(rules: Rules, now: Moment) -> CouncilState:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as plain data: structs become dicts, tuples lists, bytes hex."""
+    """``value`` as plain data: structs become dicts without unset fields, tuples lists, bytes hex."""
     if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        found = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: plain(item) for name, item in found.items() if item is not msgspec.UNSET}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

@@ -102,7 +102,7 @@ def open_proposal(state: CouncilState, proposal_id: str, sender: str) -> Proposa
 
 def unknown(proposal_id: str, sender: str) -> Refused:
     return Refused(
-        f"{sender} names {proposal_id}, which was never proposed to this council",
+        f"this council has no proposal with the id '{proposal_id}'; council log lists the ids",
         code="unknown_proposal",
         proposal_id=proposal_id,
         sender=sender,

@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from council.agents.static.marks import CORE_RULES, NO_OBJECTION, POLICY
+
 # What Prime and Lite without a model say in front of each reason.
-_NOISE = re.compile("static (?:checks of the core rules|policy checks), no model: ")
+_NOISE = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
 # Characters of a reason or summary, in one line and in an explanation.
 SHORT, LONG = 160, 1_000
 
@@ -27,7 +29,7 @@ def because(decision: Any, chars_max: int = SHORT) -> str:
     against = [f"{who}: {_text(why, chars_max)}" for who, why in objections(decision)]
     if decision:
         dissent = f"; against it {'; '.join(against)}" if against else ""
-        return f"{_text(decision.reason, chars_max)}{dissent}"
+        return f"{NO_OBJECTION if decision.static_only else _text(decision.reason, chars_max)}{dissent}"
     if decision.outcome == "rejected" and against:
         return "; ".join(against)
     return "; ".join([_text(decision.reason, chars_max), *against])
@@ -52,6 +54,8 @@ def explained(decision: Any) -> str:
         f"Proposal {decision.proposal_id} is {_how(decision)}: {_text(decision.summary, SHORT)}",
         f"Votes: {decision.tally}. Reason: {_text(decision.reason, LONG)}.",
     ]
+    if decision.static_only:
+        lines.append(f"Note: {NO_OBJECTION}.")
     lines += [f"Objection of {who}: {_text(why, LONG)}" for who, why in objections(decision)]
     lines += [
         f"Abstention of {ballot.seat}: {_text(ballot.reason, LONG)}"

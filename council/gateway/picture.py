@@ -67,7 +67,9 @@ def _decision(decision: Mapping[str, Any], content: bool) -> dict[str, Any]:
 
 def _escalation(escalation: Mapping[str, Any], content: bool) -> dict[str, Any]:
     names = ["escalation_id", "proposal_id", "asked_wall_s", "expires_wall_s"]
-    names += ["summary", "risk_level", "reason", "detail", "next_step"] if content else []
+    if content:
+        names += ["summary", "risk_level", "reason", "detail", "next_step"]
+        names += ["action", "requester", "votes", "command", "ballots", "ruling", "body"]
     return {key: escalation[key] for key in names}
 
 

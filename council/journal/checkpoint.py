@@ -15,12 +15,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from council.agents.messaging.logs import get_logger
+from council.config.field_types import NAME_WORDS
 from council.config.files import whole
 from council.config.human_keys import kept_key, state_dir
 from council.config.settings import NAME_PATTERN
 from council.journal.chain import HASH_BYTES, Head, Tree
 from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, OperatorError
 from council.protocol.values import quoted, read_json
+from council.protocol.wording import msgspec_text
 
 log = get_logger("council.journal")
 
@@ -60,7 +62,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return msgspec.convert(fields, cls, builtin_types=(bytes, datetime))
         except msgspec.ValidationError as error:
-            raise CallerError(f"checkpoint: {error}") from None
+            raise CallerError(f"checkpoint: {msgspec_text(error, 'it')}") from None
 
     def document(self) -> dict[str, Any]:
         """The checkpoint as JSON data."""
@@ -226,7 +228,7 @@ def journal_key(name: str, folder: Path | None = None) -> bytes:
     """
     path = _key_file(name, folder)
     if path is None:  # it becomes a file name, and must not lead out of the folder
-        raise CallerError(f"{quoted(name)} is no council's name: expected {NAME_PATTERN}")
+        raise CallerError(f"{quoted(name)} is no council's name: expected {NAME_WORDS}")
     # A new key alone would be refused, because of the checkpoint that the old one signed (``writer``).
     anew = (
         "put back the one that signed this journal, or move it away, and the journal's checkpoint beside it"

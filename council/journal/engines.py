@@ -127,12 +127,12 @@ class Database(ABC):
             return found, newest
         if self.read_only or not migrate:
             has = (
-                "holds no store yet"
+                "holds no journal yet: run council up, or council store migrate to prepare it"
                 if found is None
-                else f"is of revision {found}, this version needs {newest}"
+                else f"is of revision {found}, this version needs {newest}: run council store migrate"
             )
             raise StoreOutdated(
-                f"the store {self.where} {has}: run council store migrate",
+                f"the store {self.where} {has}",
                 where=self.where,
                 found=found,
                 known=newest,
@@ -231,7 +231,7 @@ class SQLite(Database):
             found = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
             raise StoreUnreachable(
-                f"there is no store at {self.path}: council store migrate makes one, --url names another",
+                f"nothing is recorded yet at {self.path}: run council up, or name another journal with --url",
                 where=self.where,
             ) from None
         except OSError as error:
@@ -348,14 +348,19 @@ class SQLite(Database):
     def facts(self, connection: Connection) -> Facts:
         files = [Path(f"{self.path}{suffix}") for suffix in ("", "-wal", "-shm")]
         taken = sum(file.stat().st_size for file in files if file.exists())
-        warnings = []
-        if sqlite3.sqlite_version_info < SQLITE_WAL_SOUND:
-            sound = ".".join(map(str, SQLITE_WAL_SOUND))
-            warnings.append(
-                f"SQLite {sqlite3.sqlite_version} may damage a file that two processes write at once (its WAL-reset "
-                f"fault): use a Python with {sound} or newer, or let one process write at a time"
-            )
-        return Facts(sqlite3.sqlite_version, taken, tuple(warnings))
+        fault = sqlite_fault()
+        return Facts(sqlite3.sqlite_version, taken, () if fault is None else (fault,))
+
+
+def sqlite_fault() -> str | None:
+    """What is wrong with this Python's SQLite, and what to do about it; None if it is sound."""
+    if sqlite3.sqlite_version_info >= SQLITE_WAL_SOUND:
+        return None
+    sound = ".".join(map(str, SQLITE_WAL_SOUND))
+    return (
+        f"SQLite {sqlite3.sqlite_version} may damage a store that two processes write at once (its WAL-reset fault): "
+        f"use a Python with SQLite {sound} or newer, or give each council a store of its own"
+    )
 
 
 class PostgreSQL(Database):

@@ -15,6 +15,7 @@ from council.core.state import Decision, Escalation, Value
 from council.protocol import codec
 from council.protocol.envelope import NAME_CHARS_MAX, Envelope
 from council.protocol.errors import CallerError, EnvelopeError
+from council.protocol.wording import msgspec_text
 
 LIMIT, PAGE_MAX = 100, 1_000
 # A page crosses process borders: 1,000 proposals with the largest bodies would be most of a gigabyte.
@@ -166,7 +167,7 @@ def wanted(asked: Asked) -> Wanted:
     try:
         return msgspec.convert(found, Wanted)
     except msgspec.ValidationError as error:
-        raise CallerError(f"history: {error}") from None
+        raise CallerError(msgspec_text(error, "history")) from None
 
 
 def size_of(entry: Entry) -> int:

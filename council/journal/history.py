@@ -33,7 +33,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
 from council.config.settings import did_you_mean
-from council.core.events import CoordinatorStarted, ProposalSubmitted
+from council.core.events import CoordinatorStarted, Event, ProposalSubmitted
 from council.core.state import plain
 from council.journal import chain, search_words
 from council.journal.engines import Database
@@ -242,10 +242,16 @@ def _facts(record: Record, envelopes: bool) -> dict[str, Any]:
         "kind": JOURNALED[type(record.event)].kind,
         "who": agent_of(record.event),
         "proposal_id": about_of(record.event),
-        "data": plain(record.event),
+        "data": _data(record.event),
         "msg_id": record.msg_id,
         "payload": payload,
     }
+
+
+def _data(event: Event) -> dict[str, Any]:
+    """An event's fields; ``by_human`` only where it is true, as records of older versions have no such field."""
+    data: dict[str, Any] = plain(event)
+    return {name: value for name, value in data.items() if name != "by_human" or value}
 
 
 def _thread(
@@ -317,8 +323,8 @@ def _start_of(given: str) -> str:
     start = given.lower().removeprefix("esc-")
     if not _IDS.fullmatch(start):
         raise CallerError(
-            f"proposal: found {given[:40]!r}, expected its id, or its first {PREFIX_CHARS_MIN} characters or more "
-            "(0-9, a-f)"
+            f"{given[:40]!r} is not the id of a proposal: expected its first {PREFIX_CHARS_MIN} characters or more, "
+            "each 0-9 or a-f; council log lists the ids"
         )
     return start
 
@@ -330,7 +336,7 @@ def _only(start: str, proposals: Iterable[tuple[str, str]]) -> str:
         return start if start in found else next(iter(found))
     if not found:
         raise Refused(
-            f"no proposal whose id is, or begins with, {start} was ever put to this council",
+            f"this council has no proposal with an id that begins with {start}; council log lists the ids",
             code="unknown_proposal",
             proposal_id=start,
         )
@@ -391,8 +397,8 @@ def _check(asked: Wanted) -> None:
     unknown = sorted(set(asked.types) - {*kinds, DECISION, DAMAGED})
     if unknown:
         raise CallerError(
-            f"types: there are {', '.join(kinds)}, and {DECISION} for whatever decided something, but no "
-            f"{quoted(unknown[0])}{did_you_mean(unknown[0], [*kinds, DECISION])}"
+            f"{quoted(unknown[0])} is not a type of record: the types are {', '.join(kinds)}, and {DECISION} for "
+            f"every record that decides something{did_you_mean(unknown[0], [*kinds, DECISION])}"
         )
     if not 1 <= asked.limit <= PAGE_MAX:
         raise CallerError(f"limit is {asked.limit}, expected 1 to {PAGE_MAX:,}")

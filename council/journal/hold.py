@@ -42,8 +42,9 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
     with kept as (had, by, again):
         if not had and not takeover:
             raise JournalHeld(
-                f"a coordinator that lives{by} writes the journal {journal} in {database.where}: take that council "
-                "down, give this one another name, or store = 'memory' for one that keeps nothing",
+                f"the council {journal!r} runs already{by} and writes its journal in {database.where}: to use it, "
+                f"call Council.connect(name={journal!r}); to end it, use council down; to run a second one, give it "
+                "another name, or store = 'memory', which keeps no journal",
                 journal=journal,
                 where=database.where,
             )

@@ -28,6 +28,7 @@ from council.kinds import identity
 from council.protocol.envelope import Envelope
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import plain, quoted
+from council.protocol.wording import msgspec_text
 
 # Each seat gets a proposal, and Prime gets it again with every ballot; larger content must be split or referred to.
 PROPOSAL_BYTES_MAX = 768 * 2**10
@@ -107,7 +108,7 @@ class Incoming(NamedTuple):
             return tuple(msgspec.convert(given, list[Overrun])[:OVERRUNS_MAX])
         except msgspec.ValidationError as error:
             field = "content.data.overruns"
-            raise EnvelopeError(f"{field} can't be read: {error}", field=field) from error
+            raise EnvelopeError(msgspec_text(error, field), field=field) from error
 
 
 def submission(message: Incoming) -> ev.ProposalSubmitted:
@@ -165,7 +166,7 @@ def heartbeat(message: Incoming) -> ev.SeatBeat:
 
 
 def cancellation(message: Incoming) -> ev.ProposalCancelled:
-    return message.build(ev.ProposalCancelled)
+    return message.build(ev.ProposalCancelled, by_human=message.envelope.role == "human")
 
 
 def answer(message: Incoming) -> ev.HumanAnswered:

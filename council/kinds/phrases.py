@@ -7,7 +7,7 @@ from typing import Any
 
 from council.core.state import Decision, Spend
 from council.kinds.row import Data, Phrase
-from council.kinds.text import count, line
+from council.kinds.text import council_text, count, line
 
 ID_SHOWN = 8
 
@@ -126,7 +126,7 @@ def start(data: Data) -> Phrase:
     rules = data["rules"]
     seats = f"{count(len(rules['seats']), 'seat')}, quorum {rules['quorum']}"
     seats += f", identity {rules['identity']['hash'][:ID_SHOWN]}" if rules["identity"]["hash"] else ""
-    return Phrase(f"coordinator of epoch {data['epoch']}", f"{seats}; {data['council_id']}")
+    return Phrase(f"coordinator of epoch {data['epoch']}", f"{seats}; {council_text(data['council_id'])}")
 
 
 def _model(data: Data) -> str:

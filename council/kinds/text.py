@@ -6,10 +6,15 @@ other text.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # Characters of these categories are shown as numbers, except tabs and line ends, which are layout.
 _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Letters and marks of other categories that are drawn as nothing or as a blank.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 def clean(text: str) -> str:
@@ -28,10 +33,18 @@ def line(text: str, chars_max: int = 500) -> str:
 
 
 def _visible(char: str) -> str:
-    if char == "\n" or unicodedata.category(char) not in _HARMFUL:
+    if char == "\n" or (unicodedata.category(char) not in _HARMFUL and not _BLANK.match(char)):
         return char
     number = ord(char)
+    if number > 0xFFFF:
+        return f"\\U{number:08x}"
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def council_text(council_id: str) -> str:
+    """A council's id for people: ``council.f8612720dda1d514`` → ``council 'council' (id f8612720)``."""
+    name, _, mark = council_id.rpartition(".")
+    return f"council '{line(name, 80)}' (id {line(mark[:8])})" if name else line(council_id, 80)
 
 
 def span(seconds: float) -> str:

@@ -18,7 +18,7 @@ from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
 from council.agents.messaging.mailbox import Mailbox, Reply
 from council.agents.messaging.timer import Timer
-from council.core.state import Decision, Escalation, Rules
+from council.core.state import Decision, Rules
 from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import Journal
@@ -37,6 +37,7 @@ from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver, Opened, escalations
 from council.runtime.messages import Message, Stalled, failure
+from council.runtime.open_escalations import Waiting, packed
 from council.runtime.questions import (
     AskDecision,
     AskEscalations,
@@ -156,7 +157,7 @@ class Coordinator:
         """
         was = self._broken
         name = self.council_id.rpartition(".")[0]
-        closed = f"council {name} was closed by the user who brought it up: bring it up again to go on"
+        closed = f"council {name!r} was closed by the user who brought it up: bring it up again to go on"
         self._broken = was or why or CouncilClosed(closed, name=name, open_ids=[])
         self._timer.cancel()
         if self._appending is not None:  # before the first await, or it would announce and write again
@@ -319,12 +320,13 @@ class Coordinator:
             await self._take_back(away)
         return self._driver.decision(proposal_id)
 
-    async def escalations(self) -> list[Escalation]:
+    async def escalations(self) -> list[Waiting]:
         """The escalations that wait for a human; while nothing can be kept, those that are kept."""
         waiting = self._driver.escalations()
         if await self._until_durable() is not None:
             waiting = escalations(self._driver.kept.open)
-        return waiting
+        proposals = self._driver.outbox.payloads
+        return [packed(each, proposals.get(each.proposal_id, b"")) for each in waiting]
 
     async def history(self, wanted: Wanted) -> HistoryPage:
         """A page of the journal's records."""

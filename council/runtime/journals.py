@@ -5,14 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 
 from council.config.human_keys import kept_key, state_dir
 from council.config.settings import MEMORY, CouncilConfig
 from council.journal.memory import MemoryJournal
 from council.journal.record import Journal
+from council.kinds.text import council_text
 from council.protocol import signing
-from council.protocol.errors import OperatorError, PoolMismatch, StoreOutdated, StoreUnreachable
+from council.protocol.errors import (
+    JournalHeld,
+    OperatorError,
+    PoolMismatch,
+    StoreError,
+    StoreOutdated,
+    StoreUnreachable,
+)
 
 FILE_NAME = "store.db"
 
@@ -68,7 +77,8 @@ def _store_address(config: CouncilConfig, make: bool) -> str:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise OperatorError(
-            f"the state folder {folder} can't be made: {error.strerror}; set XDG_STATE_HOME to one that can, or store"
+            f"the state folder {folder} can't be made: {error.strerror}; set XDG_STATE_HOME to a folder of yours, "
+            "or set store"
         ) from error
     return str(folder / FILE_NAME)
 
@@ -116,6 +126,31 @@ def council_id_of(config: CouncilConfig, new_id: str) -> str:
         store = PacketStore.open(address)
     with store:
         return identity(store, config.name) or new_id
+
+
+def refuse_held(config: CouncilConfig) -> None:
+    """Raises JournalHeld if another process writes this configuration's journal, in a store that is a file here.
+
+    So it is found before Ray is started. A council that is just ending has a second to let go.
+    """
+    if config.store == MEMORY or _to_write(config).startswith("postgres"):
+        return
+    from council.journal import hold
+    from council.journal.store import PacketStore
+
+    try:
+        store = PacketStore.open(_to_write(config), read_only=True)
+    except StoreError:
+        return  # no journal yet; what else is wrong is told when it is opened for writing
+    with store:
+        for left in reversed(range(hold.ATTEMPTS)):
+            try:
+                with hold.held(store.database, config.name, takeover=False):
+                    return
+            except JournalHeld:
+                if not left:
+                    raise
+                time.sleep(hold.PAUSE_S)
 
 
 def journal_key(name: str) -> bytes:
@@ -172,7 +207,8 @@ def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover
     return journal
 
 
-def _of_another(name: str, where: str, council_id: str | None) -> OperatorError:
+def _of_another(name: str, where: str, council_id: str) -> OperatorError:
     return OperatorError(
-        f"the journal {name} in {where} is of {council_id}, begun just now by somebody else: launch again"
+        f"the journal {name} in {where} is of {council_text(council_id)}, begun just now by somebody else: "
+        "launch again"
     )

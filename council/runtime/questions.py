@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
-from council.core.state import Decision, Escalation, Value
+from council.core.state import Decision, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.protocol.errors import CallerError, EnvelopeError
+from council.runtime.open_escalations import Waiting
 
 T = TypeVar("T")
 
@@ -32,8 +33,8 @@ class AskDecision(Question[Decision | None], frozen=True, tag="decision"):
     proposal_id: str
 
 
-class AskEscalations(Question[list[Escalation]], frozen=True, tag="escalations"):
-    """The escalations that wait for a human, oldest first."""
+class AskEscalations(Question[list[Waiting]], frozen=True, tag="escalations"):
+    """The escalations that wait for a human, oldest first, with their proposals."""
 
 
 class AskHistory(Question[HistoryPage], frozen=True, tag="history"):

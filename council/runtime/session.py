@@ -19,7 +19,16 @@ from council.core.state import Decision
 from council.journal.record import PASSING
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Proposal
-from council.protocol.errors import CallerError, CouncilDied, CouncilError, NoAnswer, Refused, Unreachable
+from council.protocol.errors import (
+    CallerError,
+    CouncilDied,
+    CouncilError,
+    EnvelopeError,
+    NoAnswer,
+    Refused,
+    Unreachable,
+)
+from council.protocol.models import renamed
 from council.runtime import messages
 from council.runtime.messages import reference
 from council.runtime.questions import Question, name_of
@@ -217,15 +226,18 @@ class Session:
 
     async def inform(self, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> None:
         """``act`` with an INFO of that kind about a proposal."""
-        envelope = Envelope.build(
-            msg_id=new_id(),
-            parent_id=proposal_id,
-            timestamp=datetime.now(UTC),
-            sender=self.name,
-            role="human" if self.role == "human" else "proposer",
-            type="INFO",
-            content={"kind": kind, "text": text, "data": dict(data)},
-        )
+        try:
+            envelope = Envelope.build(
+                msg_id=new_id(),
+                parent_id=proposal_id,
+                timestamp=datetime.now(UTC),
+                sender=self.name,
+                role="human" if self.role == "human" else "proposer",
+                type="INFO",
+                content={"kind": kind, "text": text, "data": dict(data)},
+            )
+        except EnvelopeError as error:
+            raise renamed(error, {"parent_id": "proposal_id", "content.text": "reason"}) from None
         await self.act(envelope)
 
     # Sending

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -11,22 +12,30 @@ from council.core import effects as do
 from council.core.roll import online_s
 from council.core.state import (
     Account,
+    Ballot,
     Caps,
     CouncilState,
     Decision,
     IdentityChange,
     Proposal,
+    Ruling,
     Seat,
     Spend,
     plain,
 )
 from council.kinds.phrases import decided_by
+from council.kinds.text import line
+from council.protocol import codec
+from council.protocol.envelope import Proposal as Asked
 from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
+from council.runtime.open_escalations import answering, args_text, reason_of
 
 # This many open proposals and escalations are listed. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
+ARGS_CHARS_MAX = 2_000  # of an action's arguments, as JSON
+REASON_CHARS_MAX, BODY_CHARS_MAX = 1_000, 4_000  # of a vote's reason, and of a proposal's text
 # This many decisions are listed, found among this many of the newest announcements.
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
 
@@ -66,7 +75,7 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "stages": dict(stages),
         "open_count": len(opened) - stages["human"],
         "with_human": stages["human"],
-        "waiting": _waiting(opened),
+        "waiting": _waiting(opened, driver.outbox.payloads),
         "untold": len(touched(driver.announcements.untold())) if stalled else 0,
         "decided": dict(counts),
         "ways": {way: ways.get(way, 0) for way in WAYS},
@@ -113,8 +122,8 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
     return proposal.asked - proposal.done()
 
 
-def _waiting(opened: Mapping[str, Proposal]) -> list[dict[str, Any]]:
-    """The escalations that have waited longest for a human, with their main fields."""
+def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """The escalations that have waited longest for a human, with their main fields, and what they ask for."""
     names = (
         "escalation_id",
         "proposal_id",
@@ -127,7 +136,41 @@ def _waiting(opened: Mapping[str, Proposal]) -> list[dict[str, Any]]:
         "expires_wall_s",
     )
     oldest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[:WAITING_MAX]
-    return [{name: getattr(each, name) for name in names} for each in oldest]
+    return [
+        {
+            **{name: getattr(each, name) for name in names},
+            **_asked_for(payloads.get(each.proposal_id, b"")),
+            "votes": {ballot.seat: ballot.vote for ballot in each.ballots},
+            "ballots": [{"vote": ballot.vote, **_said(ballot)} for ballot in each.ballots],
+            "ruling": each.ruling and {"ruling": each.ruling.ruling, **_said(each.ruling)},
+            "command": answering(each.escalation_id),
+        }
+        for each in oldest
+    ]
+
+
+def _said(act: Ballot | Ruling) -> dict[str, Any]:
+    """What a ballot and a ruling have in common, the reason cut to what a page shows of it."""
+    names = ("seat", "confidence", "risk_level")
+    return {**{name: getattr(act, name) for name in names}, "reason": reason_of(act)[:REASON_CHARS_MAX]}
+
+
+@lru_cache(
+    maxsize=WAITING_MAX
+)  # a status is asked for twice a second, and large arguments take 10 ms to read
+def _asked_for(proposal: bytes) -> dict[str, Any]:
+    """The action, its arguments as JSON text on one line, who asks and the text, of a proposal's canonical bytes."""
+    content = codec.decode(proposal, canonical=True).content if proposal else None
+    action = content.action if isinstance(content, Asked) else None
+    requester = content.requester if isinstance(content, Asked) else None
+    said = None
+    if action is not None:
+        said = {"tool": line(action.tool), "args": line(args_text(action), ARGS_CHARS_MAX)}
+    return {
+        "action": said,
+        "requester": None if requester is None else line(str(requester), 1_200),
+        "body": content.body[:BODY_CHARS_MAX] if isinstance(content, Asked) else "",
+    }
 
 
 def _newest(driver: Driver) -> list[tuple[float, Decision]]:

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import (
     ConfigDict,
     Field,
-    StringConstraints,
     model_validator,
 )
 
@@ -28,6 +27,7 @@ from council.protocol.models import (
 )
 from council.protocol.packet import Moment, Word
 from council.protocol.values import FrozenDict, freeze
+from council.protocol.wording import matching
 
 # rules 6.1
 ATOMS_MAX = 2_000
@@ -59,7 +59,7 @@ Text = Annotated[str, Length(TEXT_CHARS_MAX)]
 Trace = Annotated[str, Length(TRACE_CHARS_MAX)]
 Update = Annotated[str, Length(ATOM_CHARS_MAX, 1)]
 # rules 6.5: kind:name
-Key = Annotated[Word, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*:[^\n]+$")]
+Key = Annotated[Word, matching(r"^[A-Za-z][A-Za-z0-9_.-]*:[^\n]+$", "one line like kind:name")]
 Names = Annotated[tuple[Text, ...], Field(max_length=NAMES_MAX), AS_TUPLE]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 

@@ -46,6 +46,7 @@ from council.protocol.models import (
 )
 from council.protocol.packet import canonical_json
 from council.protocol.values import FrozenDict, kind_of, plain, quoted
+from council.protocol.wording import matching
 
 Stage = Literal["plan", "refine", "observe", "act", "verify"]
 Counter = Callable[[str], int]
@@ -96,11 +97,20 @@ def _day(value: object) -> object:
 Line = Annotated[str, Length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
 Text = Annotated[str, Length(TEXT_CHARS_MAX), AfterValidator(_check_visible)]
 Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), AS_TUPLE]
-Tool = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:/-]{0,199}$")]
+Tool = Annotated[
+    str,
+    matching(
+        r"^[A-Za-z_][A-Za-z0-9_.:/-]{0,199}$",
+        "a tool's name: 1 to 200 letters, digits and _ . : / -, beginning with a letter or _",
+    ),
+]
 Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), AS_TUPLE]
 Options = Annotated[Mapping[str, Any], json_object(OPTIONS_MAX, OPTIONS_CHARS_MAX), AS_PLAIN]
-Key = Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Key = Annotated[
+    str,
+    matching(f"^{_KEY.pattern}$", "a key: 1 to 64 of a-z, 0-9 and '_', beginning with a letter"),
+]
+Hash = Annotated[str, matching(r"^[0-9a-f]{64}$", "a hash: 64 of the characters 0-9 and a-f")]
 Day = Annotated[date, BeforeValidator(_day), PlainSerializer(date.isoformat, return_type=str)]
 
 

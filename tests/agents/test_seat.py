@@ -25,8 +25,10 @@ from council.agents.seat.remote import RemoteSeat
 from council.agents.seat.threads import HUNG_THREADS_MAX, Threads
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vote
+from council.protocol.errors import CallDenied
 from council.protocol.signing import Keyring
 from council.protocol.values import plain as as_data
+from tests.logged import capture_logs
 from tests.patience import HANG_S
 from tests.runtime.harness import in_loop, in_virtual_time, run, until
 
@@ -301,6 +303,13 @@ class Outside(BaseException):
     pass
 
 
+class MuteAndOutside(BaseException):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+    __repr__ = __str__
+
+
 RAISED: dict[str, tuple[Callable[[], BaseException], str]] = {
     "ValueError": (lambda: ValueError("bad day"), "its mind raised ValueError: bad day"),
     "TypeError": (lambda: TypeError("bad day"), "its mind raised TypeError: bad day"),
@@ -317,6 +326,9 @@ RAISED: dict[str, tuple[Callable[[], BaseException], str]] = {
     "surrogate": (lambda: ValueError("a\ud800b"), "ValueError: a\\ud800b"),
     "huge": (lambda: ValueError("x" * 5_000_000), "xxx"),
     "no words": (lambda: Mute(), "Mute"),
+    "no words, own BaseException": (lambda: MuteAndOutside(), "MuteAndOutside"),
+    "GeneratorExit": (lambda: GeneratorExit("closed"), "closed"),
+    "group": (lambda: ExceptionGroup("both", [ValueError("a\ud800"), Mute()]), "both"),
     "empty": (lambda: ValueError(), "its mind raised ValueError"),
 }
 
@@ -337,9 +349,42 @@ def test_whatever_a_mind_raises_costs_its_ballot_at_once(case: str, kind: str) -
     mind = {"async": raising, "plain": raising_plain, "coroutine from plain": lambda case: raising(case)}[
         kind
     ]
-    text = fault_of(asked(mind, budget_s=LONG_S))
+    with capture_logs() as logged:
+        text = fault_of(asked(mind, budget_s=LONG_S))
     assert words.lower() in text.lower()
     assert len(text) <= 2_000
+    (line,) = (each for each in logged if each["event"] == "mind failed")
+    assert (line["seat"], line["task"], line["proposal"]) == ("lite", "ballot", "aaaaaaaa")
+    assert line["why"] == text
+    for shown in line.values():  # a lone surrogate could be written nowhere
+        assert len(shown.encode("utf-8")) <= 8_000 + 2_000
+    assert "in raising" in line["traceback"]
+
+
+def test_what_a_seat_says_of_a_mind_that_raised_is_printed_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """On the seat's own side, as its programmer looks for it."""
+
+    def review(case: Case) -> Opinion:
+        raise ValueError("half a pair: \ud800")
+
+    fault_of(asked(review))
+    printed = caplog.text
+    assert "Traceback (most recent call last):" in printed
+    assert f'File "{__file__}"' in printed
+    assert printed.rstrip().endswith("ValueError: half a pair: \\ud800")
+
+
+def test_what_says_all_by_itself_is_logged_without_a_traceback() -> None:
+    async def denied(case: Case) -> Opinion:
+        raise CallDenied("lite may not call small", seat="lite", model="small")
+
+    for mind in (denied, lambda case: None):
+        with capture_logs() as logged:
+            fault_of(asked(mind))
+        (line,) = logged
+        assert "traceback" not in line
 
 
 # Hanging

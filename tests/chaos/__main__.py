@@ -16,8 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import structlog
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 KINDS = ("ray", "stop", "sqlite", "postgres", "full", "locked", "power", "nodes")
 
@@ -30,7 +28,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the journals go; one that is removed at the end")
     parser.add_argument("--timed", action="store_true", help="fail where the council comes back too late")
     asked = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("council").setLevel(logging.CRITICAL)
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # of each connection that we cut it says so
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # all that a round has started ends with it
     for name in [name for name in os.environ if name.startswith("COUNCIL_")]:

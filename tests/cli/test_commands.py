@@ -70,7 +70,7 @@ def test_a_rejected_change_exits_1(cli: Cli, home: Path) -> None:
     said = cli("review", "bad.patch", "--inline", "--json")
     assert said.code == 1, said
     found = document(said.out)
-    assert (found["outcome"], found["exit_code"], found["council"]) == ("rejected", 1, "inline")
+    assert (found["outcome"], found["exit_code"], found["mode"]) == ("rejected", 1, "inline")
     assert "pay.py" in next(each["reason"] for each in found["ballots"] if each["seat"] == "codemind")
     assert said.err == ""
 
@@ -100,22 +100,26 @@ def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["propose"], "'summary'"),
-        (["propose", "x", "--risk", "huge", "--inline"], "'--risk': 'huge' is not one of 'low'"),
+        (["propose"], "SUMMARY is missing"),
+        (["propose", "x", "--risk", "huge", "--inline"], "--risk: 'huge' is not one of 'low'"),
         (["propose", "x", "--inline", "--action", "rm", "{"], "not JSON"),
         (["propose", "x", "--inline", "--action", "rm", "[]"], "must be a JSON object"),
         (["propose", "x", "--inline", "--action", "rm", "[" * 100_000], "not JSON"),
         (["propose", "", "--inline"], "summary"),
         (["propose", "x" * 3_000, "--inline"], "summary"),
-        (["propose", "x", "--inline", "--timeout", "-1"], "time_budget_s"),
-        (["propose", "x", "--inline", "--timeout", "nan"], "time_budget_s"),
+        (["propose", "x", "--inline", "--timeout", "-1"], "--timeout: must be more than 0 seconds"),
+        (["propose", "x", "--inline", "--timeout", "nan"], "--timeout: must be a finite number"),
         (["propose", "x", "--inline", "--body", "@nowhere"], "nowhere"),
         (["propose", "x", "--inline", "--launch"], "--inline"),
         (["propose", "x", "--inline", "--name", "NO SPACES"], "--name"),
         (["propose", "x", "--inline", "--config", "nowhere.toml"], "nowhere.toml"),
         (["review", "nowhere", "--inline"], "nowhere"),
         (["review", "--inline"], "repository"),
-        (["answer", "esc-1"], "--approve or --reject"),
+        (["answer", "esc-1a2b"], "--approve or --reject"),
+        (["answer", "1a2b", "--approve", "--reject"], "give one of --approve and --reject"),
+        (["answer", "1a2", "--approve"], "4 or more characters"),
+        (["answer", "nope", "--approve"], "no escalation 'nope': council escalations lists them"),
+        (["escalations", "nope"], "no escalation 'nope': council escalations lists them"),
         (["nonsense"], "nonsense"),
         (["status", "--nonsense"], "--nonsense"),
     ],
@@ -167,7 +171,7 @@ def test_a_mind_that_can_not_be_had_exits_2(cli: Cli, home: Path) -> None:
 
 
 def test_with_no_council_up_it_exits_4_and_names_the_ways_out(cli: Cli) -> None:
-    for command in ("propose x", "status", "watch", "escalations", "answer esc-1 --approve", "show 1a"):
+    for command in ("propose x", "status", "watch", "escalations", "answer 1a2b --approve", "show 1a"):
         said = cli(*command.split())
         assert said.code == 4, said
         assert "council up" in said.err
@@ -179,10 +183,10 @@ def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Re
     repository.commit("First", README__md="hello\n")
     said = cli("review", "--json")
     assert said.code == 0
-    assert document(said.out)["council"] == "inline"
+    assert document(said.out)["mode"] == "inline"
     assert "in this process" in cli("review").err
     named = cli("review", "--name", "ours")
-    assert (named.code, "no council named ours is up" in named.err) == (4, True)
+    assert (named.code, "no council named 'ours' is up" in named.err) == (4, True)
 
 
 def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
@@ -191,8 +195,8 @@ def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
     repository.commit("First", README__md="hello\n")
     known.write(entry("council", pid=os.getpid(), started="another process's start"))
     said = cli("review", "--json")
-    assert (said.code, document(said.out)["council"]) == (0, "inline")
-    assert "council council has crashed: it is gone without having been taken down" in " ".join(
+    assert (said.code, document(said.out)["mode"]) == (0, "inline")
+    assert "council 'council' has crashed: it is gone without having been taken down" in " ".join(
         said.err.split()
     )
     assert "one in this process decides" in " ".join(said.err.split())
@@ -202,7 +206,7 @@ def test_a_review_uses_the_council_that_is_up(cli: Cli, up: Up, repository: Repo
     up(council_of(prime=says(NO), lite=says(NO)))
     repository.commit("First", README__md="hello\n")
     said = cli("review", "--json")
-    assert (said.code, document(said.out)["council"]) == (1, "connected")
+    assert (said.code, document(said.out)["mode"]) == (1, "connected")
 
 
 def test_each_error_has_its_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +272,7 @@ def test_a_history_that_is_none_is_told_with_its_place(cli: Cli, home: Path, com
         (b'[{"role": "user"', "session.txt: is not JSON"),
         (b"user: a", 'line 1: is not JSON.*such as {"role"'),
         (b'{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
-        (b'{"role": "User", "text": "a"}', r"content.history\[0\].role"),
+        (b'{"role": "User", "text": "a"}', r"--history \[0\].role: must be one word"),
         (b"[" * 100_000, "is not JSON"),
         (b"\xff\xfe", "session.txt: is not text in UTF-8"),
     ):
@@ -303,7 +307,7 @@ def test_an_escalation_is_listed_answered_and_shown(cli: Cli, up: Up) -> None:
     council = up(council_of(prime=ASKS, humans={"ada": "kept"}))
     waiting = str(council.propose("Drop the table").escalation_id)
     assert cli("show", waiting).code == 3
-    stranger = cli("answer", waiting, "--approve", "--as", "mallory")
+    stranger = cli("answer", waiting, "--approve", "--reason", "mine", "--as", "mallory")
     assert stranger.code == 2
     assert "mallory" in stranger.err
     assert f"those who may answer in {council.status()['council_id']}: ada;" in " ".join(stranger.err.split())
@@ -343,7 +347,7 @@ def test_a_council_that_crashed_is_told_as_that_until_it_is_taken_down(cli: Cli)
         assert (said.code, json.loads(said.out)["error"]["code"]) == (4, "council_died")
         assert "is gone without having been taken down" in said.err
     down = cli("down")
-    assert (down.code, "had ended already" in down.out) == (0, True)
+    assert (down.code, "had ended already" in " ".join(down.out.split())) == (0, True)
     assert known.read("council") is None
     assert "nothing to take down" in " ".join(cli("down").err.split())
     said = cli("status", "--json")
@@ -454,7 +458,7 @@ def commands() -> list[tuple[str, ...]]:
 def test_help_and_version_are_there_at_once() -> None:
     code = (
         "import sys; from council.cli import app; app.run(['--help']); app.run(['--version']);"
-        "heavy = {'ray', 'pydantic', 'msgpack', 'structlog', 'council.api.client'} & set(sys.modules);"
+        "heavy = {'ray', 'pydantic', 'msgpack', 'council.api.client'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
@@ -463,11 +467,10 @@ def test_help_and_version_are_there_at_once() -> None:
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_every_command_has_json_and_says_its_exit_codes(cli: Cli, command: tuple[str, ...]) -> None:
+def test_every_command_has_json(cli: Cli, command: tuple[str, ...]) -> None:
     said = cli(*command, "--help")
     assert said.code == 0
     assert "--json" in said.out
-    assert "Exit codes: 0 approved" in said.out
 
 
 def test_a_reader_that_has_enough_changes_no_exit_code(home: Path) -> None:

@@ -21,9 +21,8 @@ from council.agents.mind import Case, ShownBallot, Turn
 from council.agents.prompting.builder import case_text
 from council.agents.prompting.prompt import Halt
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
-from council.cli.decide import estimate
+from council.cli.decide import submit
 from council.cli.decide.worst import SeatCost, estimated, total
-from council.cli.options import Risk
 from council.config.build_minds import build_mind
 from council.config.load import CouncilConfig, load
 from council.protocol.identity.charter import history_limit
@@ -61,7 +60,7 @@ def found(
 ) -> dict[str, SeatCost]:
     before = [turn._asdict() for turn in turns]
     content = {"summary": "Delete the old index", "body": body, "history": before}
-    proposal = estimate._drafted(content, Risk(risk))
+    proposal = submit.drafted("estimate", {"body": "", "action": None, **content}, risk)
     return {seat.seat: seat for seat in asyncio.run(estimated(config, proposal)).seats}
 
 

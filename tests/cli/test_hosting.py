@@ -106,5 +106,5 @@ def test_a_council_that_is_up_and_can_not_be_remembered_stays_and_is_told_with_i
     assert found.address == "192.0.2.1:6379"
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("warning") == 1
-    assert "council far is up at 192.0.2.1:6379, in namespace council, but is not remembered here" in said
+    assert "council 'far' is up at 192.0.2.1:6379, in namespace council, but is not remembered here" in said
     assert 'Council.connect("192.0.2.1:6379", "far", ray_namespace="council").end()' in said

@@ -337,7 +337,7 @@ def test_wrong_usage_says_what_to_do(cli: Cli, home: Path, wider: Path) -> None:
         ("wider.toml", "give the reason"),
         ("none.toml --why x", "can't be read"),
         ("empty.toml --why x", "holds no identity"),
-        ("wider.toml --why x", "no council named council is up"),
+        ("wider.toml --why x", "no council named 'council' is up"),
     ):
         said = cli("identity", "propose-change", *arguments.split())
         assert said.code in (2, 4)

@@ -79,6 +79,8 @@ def test_a_council_that_crashed_is_told_from_one_that_is_not_up() -> None:
     assert known.located("other") is None
     known.write(entry("crashed", pid=os.getpid(), started="some other start"))
     for _ in range(2):  # it stays known, until it is brought up or taken down
-        with pytest.raises(CouncilDied, match=r"council crashed has crashed: .* bring it up again") as caught:
+        with pytest.raises(
+            CouncilDied, match=r"council 'crashed' has crashed: .* bring it up again"
+        ) as caught:
             known.located("crashed")
         assert caught.value.code == "council_died"

@@ -20,16 +20,20 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from council.agents.mind import Case, Opinion, Ruling
+from council.api.aio import AsyncCouncil
 from council.api.client import Council, handle_of
 from council.api.event_stream import Event
 from council.cli import render
 from council.cli.decide.deliberate import deliberate
 from council.cli.operate import live
+from council.cli.operate.keyboard import Decoder
 from council.cli.report import Interrupted, Report
-from council.protocol.errors import CouncilDied
+from council.protocol.errors import CouncilDied, Refused, Unreachable
 from tests.patience import HANG_S
 
 from .conftest import Chair, Cli, council_of, says
+from .terminal import Terminal
+from .watched import council_to_watch as watched_council
 
 Up = Callable[[Council], Council]
 ROOT = Path(__file__).parent.parent.parent
@@ -226,3 +230,198 @@ def test_a_stalled_journal_is_seen_on_the_screen() -> None:
         out = io.StringIO()
         Console(file=out, width=100).print(Group(*live.Screen(council, Report()).parts(full, 40)))
     assert "journal stalled: no room is left; 2 records not on disk (on 1 proposal)" in out.getvalue()
+
+
+# On a terminal
+
+
+def watched(mode: str = "", **how: Any) -> Terminal:
+    return Terminal("tests.cli.watched", mode, **{"columns": 120, **how})
+
+
+def test_a_screen_follows_its_terminal_to_any_width() -> None:
+    """Mutation: pin the console's width. The terminal starts wider than a line gets, and becomes narrower."""
+    with watched(columns=200) as terminal:
+        terminal.see("4 wait for a human", "Drop table 3")
+        for columns in (80, 40, 20, 100):
+            terminal.resize(columns)
+            found = terminal.see("for a human", "Drop ta", "q ends", columns=columns)
+            assert len(found) == 30
+        terminal.press("q")
+        assert terminal.ended() == 0
+        assert terminal.left_as_found()
+
+
+def test_arrows_select_enter_opens_a_case_and_escape_goes_back() -> None:
+    with watched(columns=80, lines=40) as terminal:
+        terminal.see("> ", "Drop table 3", "1 open")
+        terminal.press("\x1b[B\x1bOB")  # both forms of the key
+        terminal.press("\r")
+        shown = terminal.see("drop_table", "its end", "Esc goes back")
+        text = "\n".join(shown)
+        for said in ("waits for a human", 'table = "t1"', "sure = true", "council answer esc-"):
+            assert said in text, said
+        assert "a person must look" in text
+        assert "asked by" in text
+        terminal.resize(20, 40)
+        terminal.see("drop_table", columns=20)
+        terminal.resize(80, 40)
+        terminal.press("\x1b")
+        terminal.see("4 wait for a human")
+        terminal.press("\x1b[B" * 2 + "\r")
+        opened = "\n".join(terminal.see("the seats still deliberate", "lite yes"))
+        assert "slow: move the cache" in opened
+        assert "council answer" not in opened
+        terminal.press("\x1b[D")
+        terminal.see("4 wait for a human")
+        terminal.press("q")
+        assert terminal.ended() == 0
+        assert terminal.left_as_found()
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "broken"])
+def test_whatever_ends_a_screen_the_terminal_is_restored(how: str) -> None:
+    with watched("broken" if how == "broken" else "") as terminal:
+        if how == "broken":
+            assert terminal.ended() == 1
+            assert "drawing failed" in terminal.written.rpartition("\x1b[?1049l")[2]
+        else:
+            terminal.see("4 wait for a human")
+            assert terminal.settings() != terminal.before
+            terminal.process.send_signal(signal.Signals[how])
+            assert terminal.ended() == 0
+        assert terminal.left_as_found()
+
+
+def test_a_suspended_screen_gives_the_terminal_back_and_takes_it_again() -> None:
+    with watched() as terminal:
+        terminal.see("4 wait for a human")
+        terminal.process.send_signal(signal.SIGTSTP)
+        os.waitpid(terminal.process.pid, os.WUNTRACED)
+        terminal.read()
+        assert terminal.left_as_found()
+        terminal.written = ""
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.see("4 wait for a human")
+        terminal.press("q")
+        assert terminal.ended() == 0
+        assert terminal.left_as_found()
+
+
+def test_a_terminal_that_can_place_nothing_gets_lines() -> None:
+    """As screen readers and editors have it. Mutation: a screen there, which stays empty."""
+    with watched(TERM="dumb") as terminal:
+        terminal.see_written("move the cache")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.ended() == 0
+        assert "\x1b" not in terminal.written
+
+
+def test_a_locale_without_utf_8_gets_plain_characters() -> None:
+    with watched(PYTHONIOENCODING="ascii") as terminal:
+        shown = "\n".join(terminal.see("4 wait for a human", "1 open", "q ends  -  arrows select"))
+        assert shown.isascii()
+        assert "open  ------" in shown
+        terminal.press("q")
+        assert terminal.ended() == 0
+
+
+def test_our_own_characters_have_plain_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "iso-8859-1"))
+    Report().print("é · yes ✓ no ✗ none ○ … → ── 漢")
+    assert out.getvalue().decode("iso-8859-1") == "é · yes + no x none o ~ > -- \\u6f22\n"
+
+
+# Its lists
+
+
+def listed(screen: live.Screen, council: Council, width: int, height: int) -> list[str]:
+    """The lines of a screen, without its frame."""
+    screen._status = council.status()
+    screen._cases.wait(council.escalations())
+    screen._report.out = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    out = screen._report.out
+    out.print(screen._drawing())
+    assert isinstance(out.file, io.StringIO)
+    return [each.rstrip() for each in out.file.getvalue().splitlines()]
+
+
+def test_a_list_that_is_cut_says_how_many_more_there_are_and_the_selection_moves_on_in_it() -> None:
+    with watched_council() as council:
+        screen = live.Screen(council, Report())
+        lines = listed(screen, council, 80, 12)
+        assert [each[36:] for each in lines[2:5]] == ["Drop table 3", "Drop table 2", "Drop table 1"]
+        assert lines[5] == "  1 more"
+        for row in ("Drop table 2", "Drop table 1", "Drop table 0", "Drop table 0"):
+            screen._pressed("down")
+            (selected,) = [each for each in listed(screen, council, 80, 12) if each.startswith("> ")]
+            assert row in selected
+        screen._pressed("home")
+        for lines_there in (3, 2, 1):  # however few lines there are
+            assert len(listed(screen, council, 20, lines_there)) <= 2 + lines_there
+
+
+def test_the_selection_stays_with_its_case_when_others_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched_council() as council:
+        screen = live.Screen(council, Report())
+
+        def selected() -> str:
+            (found,) = [each for each in listed(screen, council, 80, 40) if each.startswith("> ")]
+            return found
+
+        assert "Drop table 3" in selected()  # the first, as nothing was chosen
+        council.propose("Drop table 4", risk="high", wait_for="all")
+        assert "Drop table 4" in selected()
+        screen._pressed("down")
+        assert "Drop table 3" in selected()
+        council.propose("Drop table 5", risk="high", wait_for="all")
+        assert "Drop table 3" in selected()
+        council.answer(council.escalations()[3].escalation_id, approve=False, human="root", reason="no")
+        assert "rejected   Drop table 3" in selected()  # it is among the decided ones now
+        status = {**council.status(), "decisions": []}
+        monkeypatch.setattr(council, "status", lambda: status)
+        assert "Drop table 0" in selected()  # it is gone, and this is the nearest
+
+
+def test_keys_are_read_from_whatever_pieces_they_come_in() -> None:
+    """Mutations: take the first byte of a sequence for Escape; wait for more after an Escape alone."""
+    for pieces, named in (
+        ([b"\x1b[A\x1b[B"], ["up", "down"]),
+        ([b"\x1b", b"[", b"A"], ["up"]),
+        ([b"\x1bOC\x1b[5~\x1b[6", b"~"], ["right", "page up", "page down"]),
+        ([b"\x1b[1;5A", b"\x1b[200~", "é".encode(), b"x"], []),  # of no meaning here
+        ([b"\rjkq"], ["enter", "down", "up", "q"]),
+        ([b"\x1bq"], ["escape", "q"]),
+    ):
+        decoder = Decoder()
+        found = [key for piece in pieces for key in decoder.keys(piece)]
+        assert (found, decoder.rest()) == (named, []), pieces
+    decoder = Decoder()
+    assert (decoder.keys(b"\x1b"), decoder.rest(), decoder.keys(b"A")) == ([], ["escape"], [])
+
+
+def test_a_case_that_can_not_be_read_says_so_and_one_that_is_forgotten_shows_its_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutations: an error that ends the screen; a case that stays empty once the journal has forgotten it."""
+    with council_of() as council:
+        decided = council.propose("Raise the limit", wait_for="all")
+        screen = live.Screen(council, Report())
+        listed(screen, council, 80, 30)
+        screen._pressed("enter")
+        for error, told in (
+            (
+                Unreachable("the coordinator is away", name="council"),
+                "can't be read: the coordinator is away",
+            ),
+            (Refused("no such proposal"), "Raise the limit"),
+        ):
+
+            async def failing(*_: object, error: Exception = error, **__: object) -> None:
+                raise error
+
+            monkeypatch.setattr(AsyncCouncil, "history", failing)
+            asyncio.run(screen._cases.load())
+            assert told in "\n".join(listed(screen, council, 80, 30))
+        assert f"proposal {decided.proposal_id}" in "\n".join(listed(screen, council, 80, 30))

@@ -174,8 +174,8 @@ def test_what_is_no_time_is_told(given: str) -> None:
     ("options", "word"),
     [
         (["--type", "balot"], "did you mean ballot"),
-        (["--proposal", "10"], "expected its id"),
-        (["--proposal", "0123456789"], "was ever put to this council"),
+        (["--proposal", "10"], "'10' is not the id of a proposal"),
+        (["--proposal", "0123456789"], "no proposal with an id that begins with 0123456789"),
         (["--since", "soon"], "--since"),
         (["--follow", "--oldest-first"], "--follow"),
         (["--follow", "--until", "1h"], "--follow"),

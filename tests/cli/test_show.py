@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from council.cli import overview, render
-from council.core.state import Answer, Ballot, Decision, Escalation, Option, Ruling, Tally, TieBreak
+from council.cli.card import Card
+from council.core.state import Answer, Ballot, Decision, Option, Ruling, Tally, TieBreak
 from council.kinds.text import clean, line, span
+from council.runtime.open_escalations import OpenEscalation
 
 NOW_S = 1_700_000_000.0
 HOSTILE = "\x1b[2J\x1b]0;title\x07[bold red]all is well[/] \u202egnol\u2069 \x9b31m\r\x08\u200b"
@@ -58,7 +60,7 @@ FULL = Decision(
     shared=(("model small-7b", ("lite", "codemind")),),
     seconds=75.0,
 )
-WAITING = Escalation(
+WAITING = OpenEscalation(
     escalation_id="esc-1a",
     proposal_id="1a",
     summary="Drop the table",
@@ -117,19 +119,19 @@ def test_what_did_not_happen_is_not_mentioned() -> None:
 
 
 def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
-    shown = flat(render.escalation(WAITING, NOW_S))
+    shown = flat(Card(WAITING, NOW_S))
     for said in (
         "esc-1a",
-        "approve + it is done − it is gone",
-        "reject + it stays",
-        "? whether there is a copy",
+        "approve for: it is done; against: it is gone",
+        "reject for: it stays; against: nothing",
+        "unknown whether there is a copy",
     ):
         assert said in shown, said
-    assert "prime ruled human: a person must see this" in shown
+    assert "prime: human 0.80 a person must see this" in shown
     assert "Read Prime's ruling" in shown
     assert "2 h left" in shown
-    assert "59 min left" in flat(render.escalation(WAITING, NOW_S + 3_660))
-    assert "0 ms left" in flat(render.escalation(WAITING, NOW_S + 7_201))
+    assert "59 min left" in flat(Card(WAITING, NOW_S + 3_660))
+    assert "0 ms left" in flat(Card(WAITING, NOW_S + 7_201))
 
 
 @pytest.mark.parametrize("width", [60, 80, 110])
@@ -137,7 +139,7 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     long = replace(
         FULL, summary="word " * 400, ballots=(ballot("prime", reason="x" * 5_000), *FULL.ballots[1:])
     )
-    for shown in (render.decision(long), render.escalation(WAITING, NOW_S)):
+    for shown in (render.decision(long), Card(WAITING, NOW_S)):
         assert max(map(len, drawn(shown, width).splitlines())) <= width
 
 
@@ -162,7 +164,7 @@ def test_hostile_text_is_shown_and_not_obeyed() -> None:
     waiting = replace(WAITING, summary=HOSTILE, gaps=(HOSTILE,), detail=HOSTILE, next_step=HOSTILE)
     for shown in (
         render.decision(hostile),
-        render.escalation(waiting, NOW_S),
+        Card(waiting, NOW_S),
         render.waiting_lines([waiting], NOW_S),
     ):
         out = drawn(shown)

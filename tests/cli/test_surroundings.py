@@ -79,20 +79,20 @@ def test_an_answer_goes_to_no_ray_that_a_file_of_the_working_folder_names(
 
     monkeypatch.setattr(Council, "connect", connect)
     (home / "council.toml").write_text('ray_address = "192.0.2.1:6379"\n', encoding="utf-8")
-    said = cli("answer", "esc-00", "--approve")
+    said = cli("answer", "esc-00ff", "--approve")
     assert (said.code, asked) == (2, [])
     assert f"--config {home / 'council.toml'}" in said.err
     for told in (["--config", "council.toml"], ["--address", "192.0.2.1:6379"]):
-        cli("answer", "esc-00", "--approve", *told)
+        cli("answer", "esc-00ff", "--approve", *told)
         monkeypatch.chdir(home)  # which the command has left
     monkeypatch.setenv("COUNCIL_RAY_ADDRESS", "192.0.2.1:6379")
-    cli("answer", "esc-00", "--approve")
+    cli("answer", "esc-00ff", "--approve")
     monkeypatch.delenv("COUNCIL_RAY_ADDRESS")
     monkeypatch.chdir(home)
     known.write(entry("council", pid=os.getpid()))
-    assert cli("answer", "esc-00", "--approve").code == 2
+    assert cli("answer", "esc-00ff", "--approve").code == 2
     (home / "council.toml").write_text('ray_address = "127.0.0.1:1"\n', encoding="utf-8")
-    cli("answer", "esc-00", "--approve")  # where council up has brought it up
+    cli("answer", "esc-00ff", "--approve")  # where council up has brought it up
     assert asked == ["192.0.2.1:6379"] * 3 + ["127.0.0.1:1"]
 
 

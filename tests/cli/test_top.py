@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from rich.console import Console, Group
-from rich.text import Text
 
 from council.agents.mind import BudgetClient, Case, Cost, Opinion
 from council.api.client import Council
-from council.api.event_stream import Event
 from council.cli import render
 from council.cli.operate import live
 from council.cli.operate.live import Top
@@ -22,7 +23,7 @@ from council.cli.report import Report
 from council.config.settings import SeatConfig
 from tests.patience import HANG_S
 
-from .conftest import Cli
+from .conftest import Cli, council_of
 from .test_live import Up
 
 
@@ -82,31 +83,51 @@ def test_the_pace_is_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None
         assert prime[1:4] == ["1", "100", "0"]
 
 
-def test_without_a_terminal_it_says_each_call_until_it_is_ended(
+def test_as_json_it_says_each_call_until_it_is_ended(
     cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     council = up(spenders())
     proposing = threading.Thread(target=lambda: council.propose("spend 70", wait_for="all"))
-    watch, told, calls = Top._events, render.row, list[Event]()
+    watch, told, calls = Top._events, Report.print_json, list[Mapping[str, Any]]()
 
     async def begun(top: Top, cursor: int) -> None:
         proposing.start()  # from here on it sees whatever happens
         await watch(top, cursor)
 
-    def interrupted(event: Event) -> Text:
-        calls.append(event)
+    def interrupted(report: Report, document: Mapping[str, Any]) -> bool:
+        calls.append(document)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return told(event)
+        return told(report, document)
 
     monkeypatch.setattr(Top, "_events", begun)
-    monkeypatch.setattr(render, "row", interrupted)
-    said = cli("top")
+    monkeypatch.setattr(Report, "print_json", interrupted)
+    said = cli("top", "--json")
     proposing.join(HANG_S)
     assert said.code == 0
-    assert said.out.count("spent 70 tokens") == 3
-    assert {line.split()[1] for line in said.out.splitlines()} == {"spending"}
-    assert said.out.count("for its ballot") == 3
+    found = [json.loads(line) for line in said.out.splitlines()]
+    assert [(each["kind"], each["data"]["spent"]["tokens"]) for each in found] == [("spending", 70)] * 3
+
+
+def test_without_a_terminal_it_is_printed_once(cli: Cli, up: Up) -> None:
+    """Mutation: lines without end, which a script waits for in vain."""
+    council = up(spenders())
+    dear = council.propose("spend 70", wait_for="all").proposal_id
+    said = cli("top")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    (prime,) = [line.split() for line in lines if line.startswith("prime ")]
+    assert prime[1:4] == ["1", "70", "70"]
+    assert any(line.startswith(dear) for line in lines)
+    assert said.out.count("spending") == 3
+
+
+@pytest.mark.parametrize("command", ["top", "budget"])
+def test_without_spending_it_says_so_and_ends(cli: Cli, up: Up, command: str) -> None:
+    """Mutation: a table of zeros, or a screen that shows nothing."""
+    up(council_of()).propose("Rotate the key")
+    said = cli(command)
+    assert (said.code, said.out) == (0, "nothing spent: no model has been called\n")
 
 
 def test_a_call_that_failed_is_told_as_one(cli: Cli, up: Up) -> None:

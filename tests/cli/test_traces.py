@@ -23,4 +23,4 @@ def test_show_tells_the_trace(tmp_path: Path, cli: Cli) -> None:
     assert f"trace     {TRACE}" in shown.out
     told = json.loads(cli("show", traced.proposal_id, "--url", store, "--json").out)
     assert told["records"][0]["envelope"]["metadata"] == {"traceparent": PARENT}
-    assert "trace" not in cli("show", plain.proposal_id, "--url", store).out
+    assert "trace  " not in cli("show", plain.proposal_id, "--url", store).out

@@ -176,7 +176,7 @@ def test_a_packet_is_proved_to_an_outsider(
     said = cli("verify", "--proof", "p.json", "--key", key)
     assert said.code == 0, said
     assert f"packet {UUID(int=3)}, council.fault of " in said.out
-    assert "is record 3 of journal council of the council council.77" in said.out
+    assert "is record 3 of journal council of council 'council' (id 77)" in said.out
     found = document(cli("verify", "--proof", "p.json", "--json").out)["proof"]
     assert (found["key_known"], found["packet"]["payload"]) == (False, {"text": "[red]3\x1b"})
     assert not (home / "elsewhere").exists()
@@ -249,7 +249,7 @@ def test_a_pools_part_is_found_by_the_pools_store(cli: Cli, home: Path) -> None:
         assert said.code == 0, (command, said)
     assert Checkpoint.read(home / "c.json").journal == name
     said = cli("verify", "--url", store, "--name", "checks.7")
-    assert "there is no store at" in " ".join(said.err.split())
+    assert "nothing is recorded yet at" in " ".join(said.err.split())
     (home / "council.toml").write_text(f'store = "{store}"\n', encoding="utf-8")
     assert cli("verify", "--name", name).code == 0
 
@@ -333,8 +333,8 @@ def _read(descriptor: int) -> bytes:
         (("verify", "--journal", "other"), "has no journal 'other'"),
         (("checkpoint", "-", "--json"), "both want the output"),
         (("checkpoint", "c.json", "--journal", "empty"), "nothing to sign"),
-        (("prove", "x", "p.json"), "expected its id, or its first 4 characters"),
-        (("prove", "0", "p.json"), "expected its id, or its first 4 characters"),
+        (("prove", "x", "p.json"), "is not the id of a proposal: expected its first 4 characters"),
+        (("prove", "0", "p.json"), "is not the id of a proposal: expected its first 4 characters"),
         (("prove", "7", "p.json"), "holds no packet 7"),
         (("prove", "2", "p.json", "--key", "0" * 64), "--key is for a --checkpoint"),
     ],

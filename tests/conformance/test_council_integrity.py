@@ -18,6 +18,7 @@
 | a chairman slower than its budget reported as outage       | a ruling that hangs                   |
 | no answer at all after a timeout                           | every seat hangs                      |
 | a seat's inner failure reported as success                 | minds that raise                      |
+| a wait for seats that have all failed already              | minds that raise, in every number     |
 | seat and chairman sharing one model                        | labels, and both hang                 |
 | slow seats dropped silently                                | a seat that votes after the decision  |
 | what stands in a transcript counted as votes or as orders  | a history that votes, rules, approves |
@@ -398,6 +399,67 @@ def test_a_seats_inner_failure_is_not_a_success(error: BaseException) -> None:
     for words in (losses[0]["why"], dict(decision.missing)["lite"]):
         assert words.startswith("its mind raised")
         assert str(error.args[0] if error.args else type(error).__name__) in words
+
+
+def broken(case: Case) -> Opinion:
+    raise RuntimeError("its key is wrong")
+
+
+@pytest.mark.parametrize("wait_for", ["decisive", "all"])
+@pytest.mark.parametrize("risk", ["low", "high"])
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_seats_that_have_failed_are_not_waited_for(failing: int, risk: Any, wait_for: Any) -> None:
+    """Failure: with too few seats left the council sits out its whole time budget, for answers that can't come.
+    Must hold: with a quorum it is decided at once and degraded, without one a human is asked at once; both say
+    which seats were lost and why. The deadline is far behind what this test may take."""
+    minds = {name: broken if n < failing else Says() for n, name in enumerate(("codemind", "lite", "prime"))}
+    with council_of(**minds) as council:
+        decision = council.propose("x", risk=risk, wait_for=wait_for)
+    lost = dict.fromkeys(list(minds)[:failing], "its mind raised RuntimeError: its key is wrong")
+    if decision.early:  # two agreed before the third had failed
+        assert (failing, risk, wait_for) == (1, "low", "decisive")
+        return
+    assert {name: why for name, why in decision.missing if name in lost} == lost
+    assert decision.degraded
+    if failing == 1:
+        assert (decision.standing, decision.outcome) == ("decided", "approved")
+    else:
+        assert (decision.standing, decision.outcome) == ("escalated", None)
+        assert all(name in decision.reason and why in decision.reason for name, why in lost.items())
+
+
+def test_a_chairman_that_fails_at_its_ruling_is_not_waited_for() -> None:
+    """Failure: a ruling that failed is waited for as one that is late.
+    Must hold: a human is asked at once, and is told what failed."""
+
+    class NoRuling(Says):
+        async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+            raise RuntimeError("its key is wrong")
+
+    with council_of(prime=NoRuling(), lite=Says(), codemind=Says()) as council:
+        decision = council.propose("x", risk="high")
+    assert decision.standing == "escalated"
+    assert decision.reason == "Prime gave no ruling: its mind raised RuntimeError: its key is wrong"
+
+
+def test_a_seat_that_is_restarted_has_not_failed() -> None:
+    """Failure: a crash of a seat counts as its answer, and what it would have said after its restart is lost.
+    Must hold: it is waited for while its ballot may still make the quorum, and its ballot then counts."""
+    hand = Hand()
+    pid = hand.propose(time_budget_s=60.0)
+    hand.receive(hand.info("prime", pid, "fault", "it raised", task="ballot"))
+    hand.receive(hand.vote("lite", pid))
+    hand.driver.seat_died("codemind", hand.driver.boot("codemind"), "its actor died", hand.now)
+    hand.save()
+    assert pid in hand.driver.state.open
+    assert hand.driver.state.open[pid].stage == "deliberating"
+    beat = {"beat": 1, "busy_with": None, "uptime_s": 1.0}
+    run = f"{hand.driver.boot('codemind'):08x}"
+    hand.receive(hand.sealed(hand.envelope("codemind", "HEARTBEAT", beat, parent_id=run)))
+    hand.receive(hand.vote("codemind", pid))
+    decision = hand.decision()
+    assert (decision.outcome, decision.degraded) == ("approved", True)
+    assert dict(decision.missing) == {"prime": "it raised"}
 
 
 def test_one_model_behind_a_seat_and_the_chairman_takes_both_away_in_plain_sight() -> None:

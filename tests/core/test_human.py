@@ -129,7 +129,7 @@ def test_the_first_answer_wins() -> None:
     hand.do(ev.HumanAnswered(first))
     assert hand.do(ev.HumanAnswered(first)) == [do.NoteIgnored("ada", "the same answer again")]
     error = hand.refused(ev.HumanAnswered(answer(True, human="bob")), "already_answered")
-    assert "ada answered first (rejected)" in str(error)
+    assert "already answered by ada: rejected. Your answer was not counted." in str(error)
     hand.refused(ev.HumanAnswered(answer(True)), "already_answered")
     assert hand.closed().answer == first
 

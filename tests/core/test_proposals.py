@@ -167,6 +167,27 @@ def test_cancelling_again_is_ignored_and_only_the_proposer_s() -> None:
     hand.refused(ev.ProposalCancelled("p1", "mallory", ""), "closed")
 
 
+def test_an_enrolled_human_cancels_what_another_proposed_and_is_named() -> None:
+    for reason, told in (("", "cancelled by ada"), ("paid already", "cancelled by ada: paid already")):
+        hand = Hand()
+        hand.submit()
+        hand.do(ev.ProposalCancelled("p1", "ada", reason, by_human=True))
+        assert (hand.closed().outcome, hand.closed().reason) == ("cancelled", told)
+        before = hand.closed()
+        assert hand.do(ev.ProposalCancelled("p1", "eve", "", by_human=True)) == [
+            do.NoteIgnored("eve", "a cancellation of what is cancelled")
+        ]
+        assert hand.closed() == before
+
+
+def test_a_human_cancels_only_what_is_open() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.vote(yes("prime"), yes("lite"))
+    hand.refused(ev.ProposalCancelled("p1", "ada", "", by_human=True), "closed")
+    hand.refused(ev.ProposalCancelled("p9", "ada", "", by_human=True), "unknown_proposal")
+
+
 def test_cancelling_while_a_human_is_asked_ends_the_escalation() -> None:
     hand = Hand()
     hand.submit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from council.core import effects as do
@@ -174,7 +175,7 @@ def test_the_same_rules_leave_what_they_hold_for_as_it_was() -> None:
 
 
 def test_a_lower_quorum_decides_at_once_what_waited_for_a_ballot() -> None:
-    hand = begun(quorum=3)
+    hand = begun(quorum=3, lost_at_once=UNSET)
     what = hand.submit()
     first, second = yes("prime"), yes("lite")
     hand.vote(first, second)

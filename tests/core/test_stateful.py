@@ -187,7 +187,7 @@ def said_of(event: ev.Event) -> Said | None:  # noqa: C901 - one case for each k
         case ev.HumanAnswered(a):
             return said("answer", a.human, a.proposal_id, a.digest, approve=a.approve, msg_id=a.msg_id)
         case ev.ProposalCancelled():
-            return said("cancel", event.sender, event.proposal_id)
+            return said("cancel", event.sender, event.proposal_id, by_human=event.by_human)
         case ev.ActionReported(r):
             return said("report", r.sender, r.proposal_id, r.digest, stage=r.stage, ok=r.ok)
         case ev.SeatBeat():
@@ -352,7 +352,8 @@ def event_for(  # noqa: C901 - one case for each kind of event
             ok, sender = variant % 4 != 0, "mallory" if variant == 23 else "client"
             return ev.ActionReported(report(stage, pid, sender=sender, ok=ok))
         case "cancel":
-            return ev.ProposalCancelled(pid, "client" if variant % 4 == 0 else "mallory", "")
+            sender = "client" if variant % 4 == 0 else "mallory"
+            return ev.ProposalCancelled(pid, sender, "", by_human=variant % 5 == 0)
         case "again":
             return hand.sent[-1 - variant % len(hand.sent)] if hand.sent else None
         case "started":  # variant 0: one that was replaced wakes up

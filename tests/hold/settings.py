@@ -28,6 +28,7 @@ GIVEN = {
     "HUMANS": '{ada = "kept"}',
     "NOTIFY": '{command = ["page-me"], webhook = "env:HOOK", key = "env:HOOK_KEY", content = true, remind_s = 60.0}',
     "CREATOR": "ada",
+    "UNKNOWN_TOOLS": "allow",
     "SOLE_SEAT": "allow-low-risk",
     "OPEN_MAX": "10",
     "ESCALATIONS_MAX": "20",

@@ -210,6 +210,7 @@ def alone(folder: Path) -> Iterator[tuple[str, int, Any]]:
 def of_a_council(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[str, int, Any]]:
     """Commands that ask one that is up."""
     settings: dict[str, Any] = {"store": str(folder / "up.db"), "humans": {"ada": "kept"}, "creator": "ada"}
+    patch.setenv("LOGNAME", "ada")
     (folder / "wider.toml").write_text('[identity]\ncore_rules = ["Be kind"]\n', encoding="utf-8")
     with Council.inline(seats=seats(), council_tokens_max=100_000, **settings) as council:
         doors.put_up(patch, council)
@@ -222,6 +223,10 @@ def of_a_council(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[str,
         waiting = council.escalations()[0].escalation_id
         _, code, answered = run("answer", waiting, "--approve", "--as", "ada")
         yield "council answer", code, answered
+        _, _, unpaid = run("propose", "pay the rent")
+        _, code, cancelled = run("cancel", unpaid["proposal_id"][:12], "--as", "ada")
+        yield "council cancel", code, cancelled
+        yield run("cancel", "0000000000000000", "--as", "ada")
         yield run("identity", "propose-change", "wider.toml", "--why", "it is time")
         yield run("escalations")
         _, code, events = run("watch", "--once")

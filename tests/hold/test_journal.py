@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from council import Council
 from tests.hold import doors, kept, make_journal, story
 from tests.journal.conftest import databases, engine, new_address, server
+from tests.logged import capture_logs
 
 __all__ = ["databases", "engine", "new_address", "server"]
 

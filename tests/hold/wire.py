@@ -64,6 +64,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "risk_level": "high",
         "metadata": {"traceparent": PARENT, "tracestate": "vendor=t61rcWkgMzE,other=1"},
     },
+    "proposal with a requester": _proposal(
+        action=_ACTION,
+        requester={
+            "agent": "deploy-bot",
+            "user": "ada",
+            "host": "web-3",
+            "folder": "~/shop",
+            "repository": "shop.git",
+        },
+    ),
     "vote": _vote(),
     "vote with a control packet": _vote(vote="abstain", control_packet=_CONTROL),
     "vote within a trace": {**_vote(vote="no"), "metadata": {"traceparent": PARENT}},

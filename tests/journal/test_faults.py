@@ -395,7 +395,7 @@ def test_a_damaged_file_is_told(address: str, opened: Open) -> None:
 @only_sqlite
 def test_a_store_that_is_not_there(address: str, opened: Open, tmp_path: Path) -> None:
     for options in ({"read_only": True}, {"migrate": False}):
-        with pytest.raises(StoreUnreachable, match="council store migrate makes one"):
+        with pytest.raises(StoreUnreachable, match="nothing is recorded yet at"):
             opened(address, **options)
     assert not Path(address).exists()
     with pytest.raises(StoreUnreachable, match="folder"):

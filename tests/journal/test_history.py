@@ -239,9 +239,9 @@ def test_a_proposal_is_known_by_its_beginning(store: PacketStore, lived: tuple[H
 @only_sqlite
 def test_what_is_no_id_is_refused(store: PacketStore, lived: tuple[Hand, dict[str, str]]) -> None:
     for given in ("abc", "", "xyz1", "10f3%", "a" * 33, "'; DROP"):
-        with pytest.raises(CallerError, match="expected its id"):
+        with pytest.raises(CallerError, match="is not the id of a proposal"):
             page(store, proposal=given)
-        with pytest.raises(CallerError, match="expected its id"):
+        with pytest.raises(CallerError, match="is not the id of a proposal"):
             history.in_memory(lived[0].records, wanted(Asked(proposal=given)))
 
 

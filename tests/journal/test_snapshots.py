@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from council.journal import snapshots
 from council.journal.checkpoint import Signer
@@ -27,6 +26,7 @@ from tests.journal.writing import (
     whole,
     write,
 )
+from tests.logged import capture_logs
 from tests.patience import HANG_S
 from tests.runtime.harness import Hand
 from tests.runtime.test_replay import votes, years

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from council.core.state import Rules
 from council.journal import checkpoint, writer
@@ -50,6 +49,7 @@ from tests.journal.writing import (
     whole,
     write,
 )
+from tests.logged import capture_logs
 from tests.patience import HANG_S
 from tests.runtime.harness import COUNCIL_ID, Hand, run, until
 

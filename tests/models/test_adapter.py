@@ -23,7 +23,7 @@ from council.agents.model import ModelMind
 from council.config.build_minds import build_mind
 from council.config.load import load
 from council.config.settings import SeatConfig
-from council.protocol.errors import MindError, ModelError
+from council.protocol.errors import ConfigError, MindError, ModelError
 from tests.cases import each
 from tests.models.minds import CASE, Account, PlainPrompts, as_silence_passes
 from tests.models.stub import Call, Entry, Stub, ballot, endless, raw, resets, says
@@ -285,9 +285,9 @@ def test_the_key_provider_is_of_one_server_and_says_what_it_needs(
     for flags, provider in (({}, "anthropic"), ({"seats.lite.base_url": "http://127.0.0.1:2/v1"}, None)):
         lite = {each.name: each for each in load(file, env={}, flags=flags).config.seats}["lite"]
         assert (lite.model, lite.provider) == (CLAUDE, provider)
-    with pytest.raises(ValueError, match="answer_format: a provider takes no such form"):
+    with pytest.raises(ConfigError, match="answer_format: a provider takes no such form"):
         SeatConfig(name="lite", **first, answer_format="json_object")
-    with pytest.raises(ValueError, match="provider: is for a seat that is backed by a model"):
+    with pytest.raises(ConfigError, match="provider: is for a seat that is backed by a model"):
         SeatConfig(name="lite", mind="mine.minds:Lite", provider="anthropic")
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     with pytest.raises(

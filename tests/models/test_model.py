@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from council.agents.llm import accept
 from council.agents.llm.calls import ModelAnswer
@@ -24,6 +23,7 @@ from council.agents.prompting.tokens import counter_for
 from council.protocol.errors import ModelError
 from tests.cases import each
 from tests.examples import tried
+from tests.logged import capture_logs
 from tests.models.minds import CANARY, CASE, Account, PlainPrompts, mind_on
 from tests.models.stub import Entry, Stub, ballot, ruling, says
 from tests.patience import GROWTH_MAX, growth

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from council.protocol.codec import (
     ENVELOPE_BYTES_MAX,
-    WIRE_VERSION,
     claims_of,
     decode,
     encode,
@@ -29,6 +28,7 @@ from council.protocol.envelope import (
     Heartbeat,
     Info,
     Proposal,
+    Requester,
     Turn,
     Vote,
 )
@@ -43,6 +43,7 @@ from tests.hold import wire
 TEXT_CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 TEXTS = st.text(TEXT_CHARACTERS, max_size=30)
 NAMES = st.text(TEXT_CHARACTERS, min_size=1, max_size=20)
+SHORT_TEXTS = st.text("aZ0 ~/@.é漢\u202e\U0001f600", min_size=1, max_size=9)
 IDS = st.text("0123456789abcdef", min_size=8, max_size=32)
 INTEGERS = st.integers(-(2**63), 2**64 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -65,6 +66,8 @@ CONTENTS = st.one_of(
         time_budget_s=st.floats(0, 86_400, exclude_min=True),
         supersedes=st.none() | IDS,
         history=st.lists(TURNS, max_size=3),
+        requester=st.none()
+        | st.builds(Requester, agent=st.none() | SHORT_TEXTS, folder=st.none() | SHORT_TEXTS),
     ),
     st.builds(
         Vote,
@@ -136,6 +139,7 @@ def proposal(args: object, **more: Any) -> Envelope:
     return vote(type="PROPOSAL", parent_id=None, content=content)
 
 
+ASKS = Requester(agent="deploy-bot", user="ada", host="web-3")
 SESSION = [{"role": "user", "text": "Please."}, {"role": "tool", "text": ""}]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACED = Metadata(traceparent=PARENT, tracestate="vendor=t61rcWkgMzE,other=1")
@@ -191,8 +195,9 @@ def test_an_envelope_survives_bytes_and_json(envelope: Envelope) -> None:
     assert encode(Envelope.from_json(envelope.to_json())) == data
     claims = claims_of(read_head(data)[1])
     assert claims == {name: getattr(envelope, name) for name in ("sender", "msg_id", "parent_id", "type")}
-    has_history = isinstance(envelope.content, Proposal) and envelope.content.history
-    assert (data[1], data[2]) == (WIRE_VERSION if has_history or envelope.metadata else (1, 0))
+    content = envelope.content if isinstance(envelope.content, Proposal) else None
+    minor = 1 if envelope.metadata or (content is not None and content.history) else 0
+    assert (data[1], data[2]) == (1, 2 if content is not None and content.requester is not None else minor)
 
 
 @settings(deadline=None)
@@ -218,6 +223,9 @@ def test_the_layout_is_as_written_down() -> None:
     assert found[:2] == [1, 1]
     turns = [["user", "Please."], ["tool", ""]]
     assert found[10] == ["x", "", ["rm", {"f": 1}], "all", 60.0, None, turns]
+    found = msgpack.unpackb(encode(proposal({"f": 1}, requester=ASKS)))
+    assert found[:2] == [1, 2]
+    assert found[10][6:] == [[], ["deploy-bot", "ada", "web-3", None, None]]
     assert msgpack.unpackb(encode(info({"f": [1]})))[10] == ["note", "", {"f": [1]}]
     found = msgpack.unpackb(encode(vote(metadata=TRACED)))
     assert (found[:2], found[11:]) == ([1, 1], [[PARENT, "vendor=t61rcWkgMzE,other=1"]])
@@ -239,10 +247,11 @@ def test_a_higher_minor_version_may_append() -> None:
         found[10].append("new in the content")
         found[10][2].append({"new": "in the action"})
         found[10][6][0].append("new in the turn")
+        found[10][7].append("new in the requester")
         found[11].append("new in the metadata")
         found.extend(["new", {"and": ["more"]}])
 
-    envelope = proposal({"f": 1}, history=SESSION).model_copy(update={"metadata": TRACED})
+    envelope = proposal({"f": 1}, history=SESSION, requester=ASKS).model_copy(update={"metadata": TRACED})
     data = rewritten(envelope, change)
     assert decode(data) == envelope
     assert claims_of(read_head(data)[1])["type"] == "PROPOSAL"
@@ -262,6 +271,29 @@ def test_what_1_1_added_leaves_other_envelopes_as_they_were() -> None:
     before = wire.payload("vote")
     assert encode(vote()) == encode(vote(metadata=None)) == before
     assert decode(before).metadata is None
+
+
+def test_what_1_2_added_leaves_other_envelopes_as_they_were() -> None:
+    for before in map(wire.payload, ("proposal", "proposal with a history", "proposal with all")):
+        assert decode(before).content.requester is None  # type: ignore[union-attr]
+        assert encode(decode(before)) == before
+    given = proposal({"f": 1}, history=SESSION)
+    asked = given.model_copy(update={"content": given.content.model_copy(update={"requester": ASKS})})
+    assert decode(rewritten(asked, lambda found: (put(1, value=1)(found), found[10].pop()))) == given
+
+
+def test_a_requester_stands_in_one_version_and_one_place() -> None:
+    assert refused(rewritten(proposal({}, requester=ASKS), put(1, value=1))).field == "content"
+    assert refused(rewritten(proposal({}, requester=ASKS), put(10, 7, value=None))).field == "version"
+    for value, place in (
+        ("ada", ""),
+        (["deploy-bot"], ".user"),
+        ([None, None, None, None, 5], ".repository"),
+        ([None, "a\nb", None, None, None], ".user"),
+        ([None, None, None, None, None, "more"], ""),
+    ):
+        error = refused(rewritten(proposal({}, requester=ASKS), put(10, 7, value=value)))
+        assert error.field == f"content.requester{place}"
 
 
 def test_each_envelope_is_written_in_one_version() -> None:

@@ -18,6 +18,7 @@ from council.protocol.envelope import (
     HISTORY_TURNS_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
+    REQUESTER_CHARS_MAX,
     SUMMARY_CHARS_MAX,
     Action,
     Envelope,
@@ -25,6 +26,7 @@ from council.protocol.envelope import (
     Heartbeat,
     Info,
     Proposal,
+    Requester,
     Vote,
 )
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
@@ -278,6 +280,41 @@ def test_faults_within_a_history_have_their_path() -> None:
         assert refused(fields("PROPOSAL", content__history=given)).field == f"content.history[1].{path}"
 
 
+def test_a_requester_is_short_text_on_one_line() -> None:
+    for requester, path in (
+        ("ada", ""),
+        ({"name": "ada"}, ".name"),
+        ({"user": ""}, ".user"),
+        ({"user": "x" * (REQUESTER_CHARS_MAX + 1)}, ".user"),
+        ({"user": "ada\nrisk low"}, ".user"),
+        ({"host": "\x1b[2J"}, ".host"),
+        ({"host": "\x9b2J"}, ".host"),
+        ({"folder": "a\0b"}, ".folder"),
+        ({"agent": "\ud800"}, ".agent"),
+        ({"repository": 5}, ".repository"),
+    ):
+        assert refused(fields("PROPOSAL", content__requester=requester)).field == f"content.requester{path}"
+
+
+def test_a_requester_reads_as_one_name() -> None:
+    whole = {
+        "agent": "deploy-bot",
+        "user": "ada",
+        "host": "web-3",
+        "folder": "~/shop",
+        "repository": "shop.git",
+    }
+    for left_out, said in (
+        ((), "deploy-bot for ada@web-3 in ~/shop (shop.git)"),
+        (("agent",), "ada@web-3 in ~/shop (shop.git)"),
+        (("user", "folder"), "deploy-bot for @web-3 (shop.git)"),
+        (("host", "repository"), "deploy-bot for ada in ~/shop"),
+        (("user", "host", "folder", "repository"), "deploy-bot"),
+        (tuple(whole), ""),
+    ):
+        assert str(Requester(**{name: text for name, text in whole.items() if name not in left_out})) == said
+
+
 def test_a_history_has_limits_that_say_what_to_do() -> None:
     def session(turns: int, characters: int) -> dict[str, Any]:
         return fields("PROPOSAL", content__history=[{"role": "tool", "text": "x" * characters}] * turns)
@@ -454,7 +491,7 @@ def test_envelopes_pickle_and_hash(word: str) -> None:
 def test_the_schema_tells_each_body() -> None:
     schema = Envelope.model_json_schema()
     bodies = {"Proposal", "Vote", "Info", "Escalation", "Heartbeat"}
-    assert bodies | {"Action", "Turn", "Metadata"} == set(schema["$defs"])
+    assert bodies | {"Action", "Turn", "Requester", "Metadata"} == set(schema["$defs"])
 
 
 # JSON
@@ -497,6 +534,7 @@ def test_what_a_message_does_not_have_is_not_shown() -> None:
     assert "control_packet" not in Envelope.build(**fields()).to_json()
     assert "control_packet" in Envelope.build(**fields(content__control_packet={})).to_json()
     assert "history" not in Envelope.build(**fields("PROPOSAL")).to_json()
+    assert "requester" not in Envelope.build(**fields("PROPOSAL")).to_json()
     given = fields("PROPOSAL", content__history=[{"role": "user", "text": "Please."}])
     assert json.loads(Envelope.build(**given).to_json())["content"]["history"] == given["content"]["history"]
 

@@ -63,8 +63,8 @@ def test_what_is_not_known_is_kept_or_named() -> None:
 @each(
     ("data", "problem"),
     [
-        ({"shard_profiles": []}, "shard_profiles: Input should be a valid dictionary"),
-        ({"shard_profiles": {"a": None}}, "shard_profiles.a: Input should be a valid dictionary"),
+        ({"shard_profiles": []}, "shard_profiles: must be an object"),
+        ({"shard_profiles": {"a": None}}, "shard_profiles.a: must be an object"),
         ({"shard_profiles": {"a b": {"model": 3}}}, "shard_profiles.'a b'.model: "),
         ({"shard_profiles": {"a": {"temperature": 2.1}}}, "shard_profiles.a.temperature: "),
         ({"shard_profiles": {"a": {"temperature": "0.3"}}}, "shard_profiles.a.temperature: "),

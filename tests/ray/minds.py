@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -18,6 +19,14 @@ async def agree(case: Case) -> Opinion:
 
 async def refuse(case: Case) -> Opinion:
     return Opinion.no("refused", confidence=0.9)
+
+
+async def tell_the_log(case: Case) -> Opinion:
+    """Says how this process logs."""
+    log = logging.getLogger("council")
+    (handler,) = log.handlers
+    line = handler.format(logging.makeLogRecord({"name": "council", "msg": "said"}))
+    return Opinion.yes(f"{logging.getLevelName(log.level)} {line[0]}")
 
 
 class Chair:

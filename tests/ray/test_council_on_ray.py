@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -463,7 +464,7 @@ def test_rays_own_refusal_of_another_version_is_told_as_such() -> None:
     )
     theirs = f"mismatch {ray.__version__} {connection.versions()['python']} False"
     assert done.stdout.splitlines()[:2] == [theirs, theirs], done.stdout + done.stderr
-    assert "no council named version-of-nobody runs" in done.stdout
+    assert "no council named 'version-of-nobody' runs" in done.stdout
 
 
 def test_a_council_is_launched_beside_the_callers_loop_with_a_users_own_minds(
@@ -532,6 +533,16 @@ def test_a_launch_that_is_cancelled_leaves_no_council(name: str) -> None:
     assert name not in ray_side.running("council")
 
 
+def test_the_actors_log_as_the_process_that_launched_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their Ray was started without these variables. Mutation: each actor goes by its own environment."""
+    monkeypatch.setenv("COUNCIL_LOG_LEVEL", "debug")
+    monkeypatch.setenv("COUNCIL_LOG_FORMAT", "json")
+    minds = [SeatConfig(name=each, mind="tests.ray.minds:tell_the_log") for each in ("prime", "lite")]
+    with Council.launch(name=name, seats=minds, quorum=2) as council:
+        decision = council.propose("Say how you log", wait_for="all")
+    assert {ballot.reason for ballot in decision.ballots} == {"DEBUG {"}
+
+
 def test_a_coordinator_that_takes_too_long_is_told_in_our_words() -> None:
     with (
         pytest.raises(Unreachable, match=r"^the coordinator of mine does not answer$"),
@@ -579,3 +590,9 @@ def test_a_council_by_itself_is_no_pool(council: Council) -> None:
     with pytest.raises(CallerError, match=r"shared\.0 is not part of a pool: use Council\.connect"):
         CouncilPool.connect(name="shared")
     assert council.propose("Rotate the staging key")
+
+
+def test_ray_tasks_share_one_council(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program of examples/ray_tasks.py."""
+    runpy.run_path(str(Path(__file__).parents[2] / "examples/ray_tasks.py"))["main"](name)
+    assert capsys.readouterr().out.count("approved") == 3

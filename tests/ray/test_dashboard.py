@@ -86,6 +86,8 @@ def test_where_it_is_to_be_seen_is_told_and_tokens_where_asked_for(
     assert opened["grafana"]["host"] == shown.panel.rstrip("/")
     assert opened["ray_token"] == shown.token
     assert len(opened["panel_token"]) >= 32
+    assert opened["panel_link"] == f"{shown.panel}?token={opened['panel_token']}"
+    assert first.said("dashboard")["dashboard"]["panel_link"] is None
     assert not {shown.token, opened["panel_token"]} & set(re.split(r"[\s=]", plain))
     with urllib.request.urlopen(f"{shown.panel}api/council", timeout=HANG_S) as answer:
         assert CANARY.encode() not in answer.read()

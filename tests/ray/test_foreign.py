@@ -18,6 +18,7 @@ from ray._private import ray_constants
 from ray._private.function_manager import FunctionActorManager
 
 from council import Council
+from council.agents.messaging.logs import LogSettings
 from council.cluster import connection, port, raw_answers
 from council.cluster.actors import RayTransport
 from council.cluster.panel_actor import Panel
@@ -207,11 +208,13 @@ def test_a_coordinator_that_goes_on_unpickles_nothing_of_foreign_actors_in_the_p
     foreign("class", seat.name, "panel")
 
     async def find() -> None:
-        transport = RayTransport(config.model_copy(update={"seats": (seat,)}), {}, f"{name}.0", None)
+        transport = RayTransport(
+            config.model_copy(update={"seats": (seat,)}), {}, f"{name}.0", None, LogSettings()
+        )
         await transport.find()
         with pytest.raises(raw_answers.NotBytes):
             await transport.attend(seat.name, 1)
-        panel = Panel(config, f"{name}.0", None)
+        panel = Panel(config, f"{name}.0", None, LogSettings())
         while (told := await panel.status()) is None or "does not answer" not in str(told["notice"]):
             pass
         assert "NotBytes" in told["notice"]
@@ -295,5 +298,5 @@ def test_a_function_that_the_head_names_is_not_called(tmp_path: Path) -> None:
         )
     finally:
         head.internal_kv_del(hook[0], False, hook[1])
-    assert "no council named nobody" in done.stdout
+    assert "no council named 'nobody'" in done.stdout
     assert list(tmp_path.iterdir()) == []

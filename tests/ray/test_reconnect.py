@@ -258,7 +258,7 @@ def test_a_crash_is_told_from_an_end(shell: Shell, monkeypatch: pytest.MonkeyPat
             brief.status()
         status = shell.run("status", "--name", "again", "--json")
         assert (status.returncode, json.loads(status.stdout)["error"]["code"]) == (4, "unreachable")
-        with pytest.raises(Unreachable, match="no council named again was brought up here"):
+        with pytest.raises(Unreachable, match="no council named 'again' was brought up here"):
             Council.connect(name="again")
 
         told = up(shell)

@@ -143,6 +143,7 @@ class Hand:
         **rules: Any,
     ) -> None:
         rules.setdefault("prime", "prime")
+        rules.setdefault("lost_at_once", True)
         self.t = 0.0
         self.wall = WALL_0
         self.ids = itertools.count(1)

@@ -151,7 +151,7 @@ class Bench:
         }
         self.transport: Any = transport(self.hosts)
         self.coordinator = Coordinator(
-            Rules(seats=tuple(minds), prime="prime", **rules),
+            Rules(seats=tuple(minds), prime="prime", lost_at_once=True, **rules),
             council_id,
             keys,
             self.transport,
@@ -620,7 +620,7 @@ async def test_a_decision_is_told_as_it_is_on_disk_while_nothing_can_be_kept() -
         for proposal_id in (to_decide, to_escalate, answered, new):
             with pytest.raises(StoreFull, match="no room is left"):
                 await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S)
-        with pytest.raises(Refused, match="never proposed"):
+        with pytest.raises(Refused, match="has no proposal with the id 'ffffffff'"):
             await asyncio.wait_for(coordinator.decision("ffffffff"), HANG_S)
 
         journal.trouble = None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from council.core import effects as do
 from council.core.state import ActionReport, IdentityChange, KeptIdentity
@@ -15,6 +14,7 @@ from council.journal.memory import MemoryJournal
 from council.runtime.coordinator import View
 from council.telemetry import eventlog
 from council.telemetry.eventlog import EventLog
+from tests.logged import capture_logs
 from tests.runtime.harness import Hand
 
 CANARY = "canary"

@@ -8,7 +8,6 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from structlog.testing import capture_logs
 
 from council.agents.messaging.span_recorder import SpanRecorder
 from council.journal.memory import MemoryJournal
@@ -16,6 +15,7 @@ from council.protocol.metadata import Metadata
 from council.runtime import announcements
 from council.runtime.coordinator import View
 from council.telemetry.decision_spans import DecisionSpans
+from tests.logged import capture_logs
 from tests.runtime.harness import COUNCIL_ID, Hand
 
 

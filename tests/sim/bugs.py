@@ -138,6 +138,13 @@ BUGS = (
         'if proposal.stage != "deliberating":',
         "if True:",
     ),
+    Bug(
+        "lost ballots are waited for",
+        "core.conclusion:conclude",
+        "or _is_quorum_lost(state, proposal)",
+        "or False",
+    ),
+    Bug("who is silent is lost", "core.conclusion:_may_vote", "state.seats.keys()", "state.active()"),
     Bug("nothing is degraded", "core.conclusion:_absent", "degraded = True", "degraded = False"),
     Bug(
         "told before it is kept",

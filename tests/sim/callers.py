@@ -41,9 +41,11 @@ class Callers:
         self.to_council(said, link="client", session=session, again=again)
 
     def _cancel(self, motion: Motion, pid: str) -> None:
-        by = motion.proposer if self.u("who cancels", pid) < 0.8 else "bob"
+        who = self.u("who cancels", pid)
+        by = motion.proposer if who < 0.7 else "bob" if who < 0.85 else "carol"
         session = by if by in self.plan.clients else None
-        said = self.pens[by].info("cancel", pid, f"cancel/{motion.number}", "no more", {})
+        facts = {"by_human": by == "carol"}
+        said = self.pens[by].info("cancel", pid, f"cancel/{motion.number}", "no more", {}, facts=facts)
         self.to_council(said, link="client", session=session)
 
     def _intrude(self, pid: str, label: str) -> None:

@@ -388,7 +388,7 @@ class Oracle:
 
     def _cancel(self, said: Said, t: float, wall_s: float) -> str:
         case = self.live.get(said.pid)
-        if case is None or case.said.sender != said.sender:
+        if case is None or not (said.facts.get("by_human") or case.said.sender == said.sender):
             return "noted"
         self._over(case, "cancelled")
         return "taken"
@@ -435,7 +435,7 @@ class Oracle:
                 self._by_sides(case, t, wall_s, expired=expired)
             elif self._unpaid(case):
                 self._to_human(case, t, wall_s, "budget_unmet")
-            elif expired:
+            elif expired or self._in_vain(case):
                 self._to_human(case, t, wall_s, "quorum_lost")
         elif asks_human:
             self._to_human(case, t, wall_s, "user_approval")
@@ -448,6 +448,13 @@ class Oracle:
         """Rules 1.8: with who may still vote, or has, there is no quorum, and with money for it there might be."""
         possible = [name for name in self.seats if name in case.cast or name not in case.gone]
         return len(possible) < self.quorum <= len({*possible, *(case.unpaid & case.gone)})
+
+    def _in_vain(self, case: Case) -> bool:
+        """Rule 1.5: whoever has not lost its ballot makes no quorum, and nobody silent may decide alone."""
+        left = set(self.seats) - case.gone
+        if (self.sole_allowed or len(self.seats) == 1) and not left <= case.cast.keys():
+            return False
+        return len(left | case.cast.keys()) < self.quorum
 
     def _sole(self, case: Case, active: set[str]) -> bool:
         if not self.sole_allowed or len(case.cast) != 1 or case.grave:

@@ -401,7 +401,6 @@ def intruding(world: World, pid: str, label: str) -> Said:
         lambda: carol.write("illegal", "", label, "PROPOSAL", {"summary": "mine"}, role="proposer"),
         lambda: carol.write("illegal", "", label, "PROPOSAL", {"summary": "mine"}),
         lambda: ann.write("illegal", "", label, "PROPOSAL", {"summary": "ours"}, role="human"),
-        lambda: carol.info("illegal", pid, label, "", {}, word="cancel"),
         lambda: ann.info("illegal", pid, label, "I plan to", {"stage": "plan", "round": 1}, word="stream"),
         lambda: prime.info("illegal", pid, label, "", {"approve": True}, word="answer"),
         lambda: prime.info("illegal", pid, label, "", {"ruling": "perhaps"}, word="ruling"),

@@ -267,7 +267,9 @@ class Shell:
         self.uptime = asyncio.get_running_loop().time
         self.transport = LossyTransport(self)
         self.journal = SlowJournal(self.weather)
-        rules = Rules(seats=self.names, prime="prime", observer="lite", escalation_ttl_s=ttl_s)
+        rules = Rules(
+            seats=self.names, prime="prime", observer="lite", escalation_ttl_s=ttl_s, lost_at_once=True
+        )
         self.rules = rules
         self.coordinator = Coordinator(
             rules,

@@ -57,6 +57,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
             observer=plan.observer,
             quorum=plan.quorum,
             escalation_ttl_s=plan.ttl_s,
+            lost_at_once=True,
             sole_seat=plan.sole_seat,  # type: ignore[arg-type]  # the plan's word is one of the two
             open_max=plan.open_max,
             escalations_max=plan.escalations_max,

@@ -1,1 +1,1 @@
-"""The commands by which something is decided: propose, review, escalations, answer, estimate, demo."""
+"""The commands by which something is decided: propose, review, escalations, answer, cancel, estimate, demo."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,20 +26,23 @@ from council.cli.options import (
     WaitForOption,
 )
 from council.cli.reach import Where, opened
-from council.cli.report import DONE, Report, UsageFault
+from council.cli.report import DONE, UNDECIDED, Report, UsageFault
 from council.kinds.text import line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+CARDS_MAX = 5  # that council escalations shows
 
 
 def propose(
-    summary: Annotated[str, typer.Argument(help="What is to be decided, in a sentence.")],
+    summary: Annotated[str, typer.Argument(help="What to decide, in one sentence.")],
     body: Body = "",
     risk: RiskOption = Risk.low,
     action: Action = None,
     wait_for: Annotated[
         WaitForOption | None,
-        typer.Option(
-            help="Decide when no ballot can change the result, or wait for all; all with an action."
-        ),
+        typer.Option(help="Decide once no vote can change the result, or wait for all. With an action: all."),
     ] = None,
     history: History = None,
     timeout: Timeout = None,
@@ -53,10 +56,10 @@ def propose(
 ) -> int:
     """Put a proposal to the council.
 
-    Shows the ballots as they land, and the decision. Uses the council that is up; without
-    one, --inline or --launch run one for this command.
+    Prints each vote as it arrives, then the decision. Uses the running council. If none is running, --inline or
+    --launch starts one for this command.
 
-    Ctrl-C takes the proposal back, unless it is with a human by then.
+    Ctrl-C cancels the proposal, unless it waits for a human already.
     """
     details: dict[str, Any] = {"risk": str(risk), "action": submit.action(action), "timeout_s": timeout}
     details |= {"wait_for": str(wait_for) if wait_for else None, "history": submit.history(history)}
@@ -70,11 +73,14 @@ def review(
         str | None,
         typer.Argument(
             metavar="[RANGE|COMMIT|FILE|-]",
-            help="What to review: main..HEAD, a commit, a patch file, - for the input. By default HEAD.",
+            help="main..HEAD, a commit, a patch file, or - for standard input. By default HEAD.",
         ),
     ] = None,
     summary: Annotated[
-        str | None, typer.Option("--summary", help="What it is about; by default the commits' subjects.")
+        str | None,
+        typer.Option(
+            "--summary", metavar="TEXT", help="What the change is about; by default the commits' subjects."
+        ),
     ] = None,
     risk: RiskOption = Risk.low,
     timeout: Timeout = None,
@@ -86,16 +92,14 @@ def review(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Have a change reviewed; the exit code gates a CI job.
+    """Review a change; the exit code gates a CI job.
 
-    A..B is what B adds since it left A, as a merge would bring it. Nothing of the change or its repository is
-    executed, and no configuration is read from there unless --config names it. An empty change is an error (2):
-    a gate should not pass on nothing.
+    The range A..B is what B adds since it left A, as a merge would bring it. Nothing in the change or its repository
+    is executed, and no settings are read from there unless --config names them. An empty change is an error, because
+    a gate must not pass on nothing.
 
-    Uses the council that is named, or up here. If there is none, one in this process decides by the same rules,
-    so that a CI job needs only this command; --launch starts one on Ray instead.
-
-    Staged changes: git diff --cached | council review -
+    Uses the council that is named or that runs here. If there is none, a council in this process decides by the same
+    rules. --launch starts one on Ray instead.
     """
     from council.cli.decide import changes
 
@@ -108,13 +112,14 @@ def review(
 
 
 def demo(inline: Inline = False, config: Config = None, json: Json = False) -> int:
-    """See a council on Ray review a real change.
+    """Watch a council on Ray review a real change.
 
-    The newest change of this repository, or a bundled patch if there is none. Exits 0 whatever the
-    decision.
+    It reviews the newest commit of this repository, or a bundled patch if there is none. It exits 0 whatever the
+    decision is.
     """
     from rich.console import Group
 
+    from council.api.requester import of_this_process
     from council.cli import overview, render
     from council.cli.decide import changes
     from council.cli.decide.deliberate import deliberate
@@ -128,6 +133,7 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
         report.note(f"{why}; the bundled sample is reviewed instead")
         change = changes.sample()
     where = Where(config, inline=inline, launch=not inline, trusts_folder=False)
+    requester = of_this_process()  # before the working folder is left
     with opened(where, report) as (council, how):
         status = council.status()
         if not json:
@@ -135,14 +141,15 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
             report.print(render.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
         decision = deliberate(
             council,
-            council.draft(change.summary, change.body, wait_for="all"),
+            council.draft(change.summary, change.body, wait_for="all", requester=requester),
             report,
             seats=[seat["name"] for seat in status["seats"]],
             ends_with_us=True,
             keep_lines=True,
         )
     if json:
-        return report.result({"council": how, "source": change.source, **plain(decision)}, None)
+        named = {"council": council.name, "mode": how, "source": change.source}
+        return report.result({**named, **plain(decision)}, None)
     report.print("")
     report.print(render.decision(decision))
     if not decision:
@@ -150,30 +157,59 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
     return DONE
 
 
-def escalations(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """List what waits for a human.
+def escalations(
+    escalation: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="One of them, by 4 or more characters of its id.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them; without it the newest five.")] = False,
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Show what waits for a human, newest first.
 
-    Each with its options, what is unknown, and the next step.
+    Each with what is to be approved, who asks, the risk and the time left, the votes, and
+    the commands that answer it. --json has all of them.
     """
-    report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
-        waiting = council.escalations()
     from rich.console import Group
 
-    from council.cli import render
-    from council.core.state import plain
+    from council.cli.card import Card, council_options
+    from council.cli.decide import answering
 
-    now_s = time.time()
-    shown = Group(*(render.escalation(each, now_s) for each in waiting)) if waiting else "nothing waits"
-    return report.result({"escalations": plain(waiting)}, shown)
+    report = Report(as_json=json)
+    where = Where(config, name, address)
+    if escalation is not None:
+        answering.check_id(escalation)
+    with opened(where, report, sole="running") as (council, _):
+        waiting = council.escalations()[::-1]
+        if escalation is not None:
+            waiting = [answering.find(council, waiting, escalation)]
+    now_s, shown = time.time(), waiting if every else waiting[:CARDS_MAX]
+    cards: list[RenderableType] = [
+        part for each in shown for part in (Card(each, now_s, where=council_options(where)), "")
+    ]
+    if rest := len(waiting) - len(shown):
+        cards.append(f"… and {rest:,} more: council escalations --all")
+    drawn = Group(*cards[: None if rest else -1]) if waiting else "nothing waits"
+    return report.result({"escalations": [each.document(now_s) for each in waiting]}, drawn)
 
 
 def answer(
-    escalation: Annotated[str, typer.Argument(metavar="ID", help="The escalation, or its proposal.")],
-    approve: Annotated[
-        bool | None, typer.Option("--approve/--reject", help="Your answer, which is the decision.")
-    ] = None,
-    reason: Annotated[str, typer.Option(help="The reason, for the decision.")] = "",
+    escalation: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="The escalation or its proposal, by 4 or more characters of its id."
+        ),
+    ],
+    approve: Annotated[bool, typer.Option("--approve", help="Approve it.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject it.")] = False,
+    reason: Annotated[
+        str, typer.Option(help="The reason, for the decision; needed to approve a high risk.")
+    ] = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Answer as the options say, without asking.")
+    ] = False,
     human: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="Who answers; by default you.")
     ] = None,
@@ -184,17 +220,28 @@ def answer(
 ) -> int:
     """Answer an escalation.
 
+    On a terminal it shows what is to be approved, and asks: for the answer, if neither --approve nor --reject is
+    given, and else for a confirmation, unless --yes is given. Without a terminal, or with --json, the options are
+    the answer.
+
     The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
     up (the setting humans; by default the user who did). Exits 0 once the answer is taken, whatever it says.
 
     An answer is signed, so it is not sent to a Ray that only a file in the working folder names, which may be
     anybody's repository. council up remembers the Ray, or --address, --config or COUNCIL_RAY_ADDRESS names it.
     """
-    if approve is None:
-        raise UsageFault("give --approve or --reject")
+    from council.cli.card import council_options
+    from council.cli.decide import answering
+
     report = Report(as_json=json)
+    wanted = answering.Wanted(escalation, approve, reject, reason, asks=not yes and report.can_ask())
     where = Where(config, name, address)
     where.refuse_address_found()
     with opened(where, report, sole="running") as (council, _):
-        decided = council.answer(escalation, approve=approve, reason=reason, human=human)
-    return submit.show(decided, report, "connected", DONE)
+        found = answering.settle(council, wanted, report, council_options(where))
+        if found is None:
+            report.note("left as it is: nothing was answered")
+            return UNDECIDED
+        council_name = council.name
+        decided = council.answer(found.escalation_id, approve=found.approve, reason=found.reason, human=human)
+    return submit.show(decided, report, council_name, "connected", DONE)

@@ -186,7 +186,7 @@ async def _take_back(council: Council, proposal_id: str, ends_with_us: bool) -> 
         return (
             f"the council was started for this command and ended with it; proposal {proposal_id} is undecided"
         )
-    stays = f"proposal {proposal_id} stays open with council {council.name}: see council show {proposal_id}"
+    stays = f"proposal {proposal_id} stays open with council {council.name!r}: see council show {proposal_id}"
     try:
         async with asyncio.timeout(TAKE_BACK_TIMEOUT_S):
             standing = await council.aio.decision(proposal_id)

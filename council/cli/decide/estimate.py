@@ -6,7 +6,6 @@ import asyncio
 import json as jsons
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,14 +20,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from council.cli.decide.worst import Cap, Estimate, SeatCost
-    from council.protocol.envelope import Envelope
 
 COLUMNS = ("plan", "ballot", "ruling", "again", "halted", "observing", "shortening")
 
 
 def estimate(
     summary: Annotated[
-        str | None, typer.Argument(metavar="PROPOSAL", help="What is to be decided, in a sentence.")
+        str | None, typer.Argument(metavar="PROPOSAL", help="What to decide, in one sentence.")
     ] = None,
     body: Body = "",
     action: Action = None,
@@ -45,15 +43,15 @@ def estimate(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Show the highest cost of a proposal before it is made.
+    """Show the highest cost of a proposal before you make it.
 
-    Tokens and money by seat: its plan and its ballot, Prime's ruling, each a
-    second time if its answer is invalid, all of it anew if an observer calls a
-    halt, and the cost of observing; and whether that fits the caps of the
-    budget. Calls no model, and needs no council.
+    Shows the tokens and money of each seat, and whether they fit the caps of the budget. It counts each seat's
+    plan and vote, Prime's ruling, and the cost of observing. It counts each answer twice, as an invalid one is
+    asked for again, and all of it once more for each halt that an observer may call. Calls no model and needs
+    no council.
 
-    Exits 1 if it would not work: too few seats have room for it, or a cap
-    denies what one answer of each may take.
+    Exits 1 if the proposal would not work: too few seats have room for it, or a cap denies what one answer of
+    each seat may take.
     """
     from council.cli.decide.worst import estimated
 
@@ -72,7 +70,8 @@ def estimate(
         content = _content(file)
     if history is not None:
         content["history"] = submit.history(history)
-    found = asyncio.run(estimated(Where(config).loaded().config, _drafted(content, risk)))
+    proposal = submit.drafted("estimate", {"body": "", "action": None, **content}, str(risk))
+    found = asyncio.run(estimated(Where(config).loaded().config, proposal))
     code = DONE if found.works else REJECTED
     return report.result({"estimate": found.plain()}, _rendered(found), code)
 
@@ -91,21 +90,6 @@ def _content(file: str) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise UsageFault(f"--file {file}: expected a proposal, with a summary; its content is not an object")
     return {key: given[key] for key in ("summary", "body", "action", "wait_for", "history") if key in given}
-
-
-def _drafted(content: dict[str, Any], risk: Risk) -> Envelope:
-    from council.agents.messaging.ids import new_id
-    from council.protocol.envelope import Envelope
-
-    return Envelope.build(
-        msg_id=new_id(),
-        timestamp=datetime.now(UTC),
-        sender="estimate",
-        role="proposer",
-        type="PROPOSAL",
-        risk_level=str(risk),
-        content={"body": "", "action": None, **content},
-    )
 
 
 # How it is shown

@@ -7,33 +7,68 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from council.api.keywords import turns_of
-from council.cli.reach import Sole, Where, opened
+from council.api.keywords import new_proposal, turns_of
+from council.cli.options import EXAMPLES
+from council.cli.reach import How, Sole, Where, opened
 from council.cli.report import Report, UsageFault, decision_code
-from council.protocol.errors import CallerError
+from council.protocol.errors import CallerError, EnvelopeError
 
 if TYPE_CHECKING:
     from council.core.state import Decision
+    from council.protocol.envelope import Envelope
 
 BODY_BYTES_MAX = 4 * 2**20  # read before it is called too large; the council itself takes 768 KiB
 NOBODY_ANSWERS = (
     "--wait-for-human: nobody can answer in a council of this command's own, which ends with it: bring one up with "
     "council up and let that decide, or leave the option out (the command then exits 3 if a human is needed)"
 )
+_OBJECT = f"a JSON object, for example {EXAMPLES['--action']}"
+# The arguments of ``Council.draft``, as the command line has them.
+_FLAGS = {
+    "summary": "the summary",
+    "timeout_s": "--timeout",
+    "wait_for": "--wait-for",
+    **{name: f"--{name}" for name in ("body", "action", "history", "risk")},
+}
+
+
+def drafted(sender: str, content: dict[str, Any], risk: str) -> Envelope:
+    """A proposal of this content. Raises EnvelopeError, which names options and all problems."""
+    from council.protocol.models import renamed
+
+    try:
+        return new_proposal(sender, content, risk_level=risk)
+    except EnvelopeError as error:
+        named = renamed(error, _FLAGS)
+        raise type(named)("; ".join(named.problems), **named.facts) from None
+
+
+def check(summary: str, body: str, details: dict[str, Any]) -> None:
+    """Raises what ``drafted`` raises for a proposal that no council would take, before any is connected to."""
+    content = {"summary": summary if summary.strip() else "", "body": body, "action": details.get("action")}
+    content |= {"history": details.get("history", ())}
+    for field, given in (("wait_for", details.get("wait_for")), ("time_budget_s", details.get("timeout_s"))):
+        if given is not None:
+            content[field] = given
+    drafted("client", content, details["risk"])
 
 
 def action(given: tuple[str, str] | None) -> dict[str, Any] | None:
     """The action that ``--action TOOL JSON`` gives. Raises UsageFault."""
     if given is None:
         return None
+    if not given[0]:
+        raise UsageFault(
+            f"--action: the name of the tool is empty; give it, for example {EXAMPLES['--action']}"
+        )
     try:
         args = json.loads(given[1])
     except (ValueError, RecursionError) as error:
-        raise UsageFault(f"--action {given[0]}: its arguments are not JSON: {error}") from error
-    if not isinstance(args, dict):
         raise UsageFault(
-            f'--action {given[0]}: its arguments must be a JSON object, as in \'{{"path": "x"}}\''
-        )
+            f"--action {given[0]}: its arguments are not JSON: {error}; give {_OBJECT}"
+        ) from error
+    if not isinstance(args, dict):
+        raise UsageFault(f"--action {given[0]}: its arguments must be {_OBJECT}")
     return {"tool": given[0], "args": args}
 
 
@@ -94,15 +129,18 @@ def decide(
 ) -> int:
     """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code."""
     from council.api.client import handle_of
+    from council.api.requester import of_this_process
     from council.cli.decide.deliberate import deliberate
 
+    check(summary, body, details)
     if wait_for_human and (where.inline or where.launch):
         raise UsageFault(NOBODY_ANSWERS)
+    requester = of_this_process()  # before the working folder is left
     with opened(where, report, sole=sole) as (council, how):
         if wait_for_human and how != "connected":
             raise UsageFault(NOBODY_ANSWERS)
         handle_of(council).on_waiting = None  # this command shows it
-        envelope = council.draft(summary, body, **details)
+        envelope = council.draft(summary, body, **details, requester=requester)
         seats = [seat["name"] for seat in council.status()["seats"]]
         decision = deliberate(
             council,
@@ -116,13 +154,14 @@ def decide(
             report.note(
                 "the council of this command ends now, so nobody can answer: run council up, and propose it there"
             )
-    return show(decision, report, how, decision_code(decision))
+        council_name = council.name
+    return show(decision, report, council_name, how, decision_code(decision))
 
 
-def show(decision: Decision, report: Report, how: str, code: int) -> int:
-    """Shows a decision; returns ``code``."""
+def show(decision: Decision, report: Report, council: str, mode: How, code: int) -> int:
+    """Shows a decision of the council of that name; returns ``code``."""
     from council.cli import render
     from council.core.state import plain
 
-    drawn = render.decision(decision, ended=how != "connected")
-    return report.result({"council": how, **plain(decision)}, drawn, code)
+    drawn = render.decision(decision, ended=mode != "connected")
+    return report.result({"council": council, "mode": mode, **plain(decision)}, drawn, code)

@@ -10,21 +10,21 @@ from typing import Annotated, Any
 
 import typer
 
-from council.cli.options import EXIT_CODES, Json
+from council.cli.options import Json
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 from council.kinds.text import line
 
-app = typer.Typer(help="Check the file of a Ray cluster before ray up.", no_args_is_help=True)
+app = typer.Typer(help="Check the file of a Ray cluster before you run ray up.", no_args_is_help=True)
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; cluster.yaml is one.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file, such as cluster.yaml.")],
     json: Json = False,
 ) -> int:
-    """Say whether Ray's own validator takes a cluster's file.
+    """Check a cluster file with Ray's own validator.
 
-    Exits 1 with the first thing that Ray finds wrong.
+    Exits 1 with the first error that Ray finds.
     """
     level, key, said = _finding(file)
     from council.cli import overview

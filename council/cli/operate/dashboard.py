@@ -7,21 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-from council.cli.options import EXIT_CODES, Address, Config, Json, Name
+from council.cli.options import Address, Config, Json, Name
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report
 from council.gateway.grafana import UID
 from council.protocol.errors import OperatorError
 
 app = typer.Typer(
-    help="Print the council's addresses: panel, Ray's dashboard, Grafana.",
+    help="Show the addresses of panel, Ray dashboard and Grafana.",
     invoke_without_command=True,
-    epilog=EXIT_CODES,
 )
 Token = Annotated[
     bool,
     typer.Option(
-        "--token", help="With the tokens: the panel's, for proposals' texts, and that of our own Ray."
+        "--token", help="Also show the tokens: the panel's, for the proposals' text, and that of our own Ray."
     ),
 ]
 OFF = "off; council up --dashboard starts a Ray with it, ray start --include-dashboard=true a cluster's head"
@@ -37,7 +36,7 @@ def dashboard(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Print where the council can be seen.
+    """Show the addresses of panel, Ray dashboard and Grafana.
 
     The panel shows seats and their heartbeats, what is open, decisions and spending; with its token also what the
     proposals say. Ray's dashboard shows the actors, each heartbeat as a task, and the council's log under Logs.
@@ -46,16 +45,17 @@ def dashboard(
         return DONE
     report = Report(as_json=json)
     seen = _addresses(Where(config, name, address), report)
+    asks = "asked for by Ray's dialog; council dashboard --token prints it" if seen["ray_token"] else None
     if not token:
         seen |= {"panel_token": None, "ray_token": None}
+    seen["panel_link"] = f"{seen['panel']}?token={seen['panel_token']}" if seen["panel"] and token else None
     if json:
         return report.result({"dashboard": seen}, None)
-    panel = f"{seen['panel']}?token={seen['panel_token']}" if seen["panel"] and token else seen["panel"]
     lines = [
-        ("panel", panel or seen["notice"] or f"none; {NO_PANEL}"),
+        ("panel", seen["panel_link"] or seen["panel"] or seen["notice"] or f"none; {NO_PANEL}"),
         ("Ray's dashboard", seen["dashboard"] or OFF),
         ("its Metrics tab", _metrics_tab(seen)),
-        ("its token", seen["ray_token"]),
+        ("its token", seen["ray_token"] or asks),
     ]
     for label, text in lines:
         if text:
@@ -63,9 +63,9 @@ def dashboard(
     return DONE
 
 
-@app.command("open", epilog=EXIT_CODES)
+@app.command("open")
 def show(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """Open the panel in a browser, with what the proposals say."""
+    """Open the panel in a browser, with its token, so that it shows the proposals' text."""
     report = Report(as_json=json)
     seen = _addresses(Where(config, name, address), report)
     if seen["panel"] is None:
@@ -78,12 +78,12 @@ def show(name: Name = None, address: Address = None, config: Config = None, json
     return report.result({"opened": seen["panel"]}, f"opened {seen['panel']}")
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def install(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """Install the council's dashboard where Ray has Grafana look for dashboards.
+    """Install the council's dashboard for Grafana.
 
-    That is a folder of Ray's session on its head node. A Grafana that was started with Ray's own settings reads it
-    within seconds. A foreign file is left as it is.
+    It is written to a folder of Ray's session on its head node. A Grafana that was started with Ray's own settings
+    reads it within seconds. A file of others is left as it is.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):

@@ -50,18 +50,18 @@ def up(config: CouncilConfig, report: Report) -> Known:
         forget(kept)
     elif kept is not None:
         raise NameTaken(
-            f"a council named {config.name} is up already, since {span(max(0.0, time.time() - kept.since_wall_s))} "
+            f"a council named {config.name!r} is up already, since {span(max(0.0, time.time() - kept.since_wall_s))} "
             "ago: use it, take it down with council down, or choose another --name",
             name=config.name,
         )
-    with reach.waiting(report, f"starting Ray and council {config.name}"):
+    with reach.waiting(report, f"starting Ray and the council {config.name!r}"):
         reach.neutral_folder()
         ready = _host(config)
     if ready["notice"]:
         report.note(f"notice: {ready['notice']}")
     found = known.running(config.name)
     if found is None:
-        raise OperatorError(f"council {config.name} ended just after it was ready; see {_log(config.name)}")
+        raise OperatorError(f"council {config.name!r} ended just after it was ready; see {_log(config.name)}")
     return found
 
 
@@ -73,7 +73,10 @@ def notes_on(found: Known, config: CouncilConfig) -> list[str]:
     """Where the council is, where it is to be seen, and what its cluster means for it."""
     lines = [f"process {found.pid}, log {found.log}" if found.pid else f"on the cluster at {found.address}"]
     lines += [f"panel {found.panel}"] if found.panel else []
-    lines += [f"Ray's dashboard {found.dashboard}"] if found.dashboard else []
+    if found.dashboard:
+        # Ray's own dialog names a command of Ray's, which does not know the token of the council's Ray.
+        token = "" if found.token is None else "; it asks for a token, which council dashboard --token prints"
+        lines.append(f"Ray's dashboard {found.dashboard}{token}")
     if found.pid is not None:
         return lines
     from council.cluster.placement import pinned
@@ -94,7 +97,7 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
     kept = known.running(config.name)
     if kept is not None and (kept.pid is not None or kept.namespace != config.ray_namespace):
         raise NameTaken(
-            f"a council named {config.name} was brought up from here already, at {kept.address} in namespace "
+            f"a council named {config.name!r} was brought up from here already, at {kept.address} in namespace "
             f"{kept.namespace}: take it down with council down, or choose another --name",
             name=config.name,
         )
@@ -105,7 +108,7 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
     reach.neutral_folder()
     # council down takes down only what is remembered.
     known.refuse_unwritable(config.name)
-    with reach.waiting(report, f"starting council {config.name} at {config.ray_address}"):
+    with reach.waiting(report, f"starting council {config.name!r} at {config.ray_address}"):
         from council.cluster import connection, panel_actor
         from council.cluster import port as ray_side
 
@@ -136,7 +139,7 @@ def _remember(found: Known, report: Report) -> None:
         known.write(found)
     except OperatorError as error:
         report.note(
-            f"warning: council {found.name} is up at {found.address}, in namespace {found.namespace}, but is not "
+            f"warning: council {found.name!r} is up at {found.address}, in namespace {found.namespace}, but is not "
             f"remembered here: {error.message}. Give its --address to reach it; council down does not know it: "
             f'Council.connect("{found.address}", "{found.name}", ray_namespace="{found.namespace}").end() ends it'
         )
@@ -243,7 +246,7 @@ def down(kept: Known, report: Report) -> str:
     if kept.pid is None:
         from council.api.client import Council
 
-        with reach.waiting(report, f"ending council {kept.name}"):
+        with reach.waiting(report, f"ending council {kept.name!r}"):
             reach.neutral_folder()
             try:
                 Council.connect(kept.address, kept.name, ray_namespace=kept.namespace).end()
@@ -253,8 +256,8 @@ def down(kept: Known, report: Report) -> str:
         known.forget(kept.name)
         return "its actors on the cluster are gone"
     if kept.machine != socket.gethostname():
-        raise OperatorError(f"council {kept.name} was brought up on {kept.machine}: take it down there")
-    with reach.waiting(report, f"ending council {kept.name}"):
+        raise OperatorError(f"council {kept.name!r} was brought up on {kept.machine}: take it down there")
+    with reach.waiting(report, f"ending council {kept.name!r}"):
         return _end_host(kept)
 
 
@@ -265,7 +268,7 @@ def forget(kept: Known) -> None:
     left = reaper.end(kept.ray)
     if left:
         pids = ", ".join(map(str, left))
-        raise OperatorError(f"processes {pids} of council {kept.name}'s Ray do not end: end them by hand")
+        raise OperatorError(f"processes {pids} of council {kept.name!r}'s Ray do not end: end them by hand")
     known.forget(kept.name)
 
 
@@ -286,4 +289,4 @@ def _end_host(kept: Known) -> str:
                 forget(kept)
                 return said
             time.sleep(LOOK_S)
-    raise OperatorError(f"process {kept.pid} of council {kept.name} does not end")
+    raise OperatorError(f"process {kept.pid} of council {kept.name!r} does not end")

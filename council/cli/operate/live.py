@@ -6,37 +6,37 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
-import termios
-import time
-import tty
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.rule import Rule
+from rich.segment import SegmentLines
 from rich.text import Text
 
 from council.cli import overview, render
+from council.cli.operate.cases import ROOMY_LINES, ROW_COLUMNS, Cases, on_one_line, rule
+from council.cli.operate.keyboard import QUIT, keys
 from council.cli.report import DONE, Report
-from council.kinds.text import line
+from council.kinds.text import count, line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:
     from council.api.client import Council
     from council.api.event_stream import Event
-    from council.core.state import Escalation
 
 LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seconds
 PAUSE_S = 2.0  # before another try, while the council does not answer
 RECENT_MAX = 200
-REFRESHES_PER_S = 4
+REDRAW_S = 0.25
+# The size that the tables of seats and of what they spent need. A smaller screen has lines in their place.
+SEATS_COLUMNS, SEATS_LINES, BUDGET_COLUMNS = 72, 30, 80
 PACE = timedelta(minutes=1)  # tokens a minute are those of the calls that ended within it
 CALLS_MAX = 100_000  # kept for that; more in a minute than any council makes
 PROPOSALS_MAX = 10_000
+ONCE_ROWS = 40  # lines of a screen, and calls, that are printed once
 SPENDING_KINDS = frozenset({"spending", "denial", "overrun"})
 
 
@@ -45,21 +45,32 @@ class Screen:
 
     It begins after the event with cursor ``since`` (None: now). Without ``follow`` it shows what has happened so far,
     and ends.
+    ``where`` are the options that name the council in a command.
     """
 
     def __init__(
-        self, council: Council, report: Report, *, since: int | None = None, follow: bool = True
+        self,
+        council: Council,
+        report: Report,
+        *,
+        since: int | None = None,
+        follow: bool = True,
+        where: Sequence[str] = (),
     ) -> None:
         self._council = council
         self._report = report
         self._since = since
         self._follow = follow
-        self._screen = follow and not report.as_json and report.out.is_terminal
+        console = report.out
+        # A dumb terminal, as screen readers and editors have, can't place anything: it gets lines.
+        self._screen = follow and not report.as_json and console.is_terminal and not console.is_dumb_terminal
         self._status: dict[str, Any] | None = None
-        self._waiting: list[Escalation] = []
         self._recent: deque[Event] = deque(maxlen=RECENT_MAX)
         self._trouble = ""
+        self._live: Live | None = None
+        self._cases = Cases(council, where)
         self._ended = asyncio.Event()
+        self._look, self._changed = asyncio.Event(), asyncio.Event()
 
     def watch(self) -> int:
         """Until q, Ctrl-C, or the council's end. Returns the exit code."""
@@ -70,14 +81,15 @@ class Screen:
         return True
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
-        """What is above the events, on a screen of that many lines."""
-        found: list[RenderableType] = [overview.heading(status), "", overview.seats(status)]
+        """What is above the events, on a screen of that many lines. What waits for a human is first."""
+        width, roomy = self._report.out.width, height >= ROOMY_LINES
+        found: list[RenderableType] = [overview.heading(status)]
         found += [*overview.inactive_seats(status), *overview.stalled(status)]
-        found += [rule("open"), overview.open_proposals(status, rows_max=max(3, height // 4))]
-        if self._waiting:
-            found.append(rule(f"waiting for a human ({len(self._waiting)})"))
-            found.append(render.waiting_lines(self._waiting, time.time(), rows_max=max(2, height // 6)))
-        return [*found, rule("events")]
+        found += self._cases.lists(status, width, height)
+        found.append(rule("seats", roomy=roomy))
+        is_large = width >= SEATS_COLUMNS and height >= SEATS_LINES
+        found.append(overview.seats(status) if is_large else overview.seats_in_a_line(status))
+        return [*found, rule("events", roomy=roomy)]
 
     async def _run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -93,8 +105,8 @@ class Screen:
 
     async def _until_ended(self, since: int) -> int:
         work = [asyncio.create_task(self._events(since))]
-        if self._screen:
-            work.append(asyncio.create_task(self._watch()))
+        if self._live is not None:
+            work += [asyncio.create_task(self._watch()), asyncio.create_task(self._draw(self._live))]
         ended: asyncio.Task[Any] = asyncio.create_task(self._ended.wait())
         try:
             await asyncio.wait([*work, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -111,14 +123,28 @@ class Screen:
         while True:
             try:
                 self._status = await self._council.aio.status()
-                self._waiting = await self._council.aio.escalations()
+                self._cases.wait(await self._council.aio.escalations())
+                await self._cases.load()
                 self._trouble = ""
             except CouncilDied:
                 raise
             except CouncilError as error:
                 self._trouble = f"no answer since {datetime.now():%H:%M:%S}, trying again: {error}"
                 await asyncio.sleep(PAUSE_S)
-            await asyncio.sleep(LOOK_S)
+            self._changed.set()
+            await _within(LOOK_S, self._look)
+
+    async def _draw(self, live: Live) -> None:
+        while True:
+            live.refresh()
+            await _within(REDRAW_S, self._changed)
+
+    def _pressed(self, key: str) -> None:
+        if key == QUIT:
+            self._ended.set()
+        elif self._cases.pressed(key):
+            self._look.set()
+        self._changed.set()
 
     async def _events(self, cursor: int) -> None:
         while True:
@@ -164,14 +190,23 @@ class Screen:
         if not self._screen:
             yield
             return
-        live = Live(
-            get_renderable=self._drawing,
-            console=self._report.out,
-            screen=True,
-            refresh_per_second=REFRESHES_PER_S,
-            vertical_overflow="crop",
+        # It is refreshed on the loop, so that what fails in drawing ends the command, with the screen restored.
+        self._live = live = Live(
+            get_renderable=self._drawing, console=self._report.out, screen=True, auto_refresh=False
         )
-        with live, _keys(self._ended):
+        with contextlib.ExitStack() as taken:
+
+            def take() -> None:
+                taken.enter_context(live)
+                taken.enter_context(keys(self._pressed))
+
+            def suspended() -> None:  # Ctrl-Z: the shell gets its terminal back meanwhile
+                taken.close()
+                os.kill(os.getpid(), signal.SIGSTOP)
+                take()
+
+            take()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, suspended)
             yield
 
     def _drawing(self) -> RenderableType:
@@ -179,24 +214,57 @@ class Screen:
             return Text("")
         console = self._report.out
         height = console.size.height
-        parts = self.parts(self._status, height)
-        foot = Text(line(self._trouble), "yellow") if self._trouble else Text("q or Ctrl-C ends", render.DIM)
-        used = len(console.render_lines(Group(*parts), pad=False)) + 2
-        for event in list(self._recent)[-max(1, height - used) :]:
-            parts.append(_on_one_line(render.row(event)))
-        return Group(*parts, "", _on_one_line(foot))
+        room = max(1, height - 1)
+        if self._cases.opened is not None:
+            shown = self._cases.case_lines(console, room)
+        else:
+            shown, marked = [], 0
+            for part in self.parts(self._status, height):
+                marked = len(shown) if part is self._cases.marked else marked
+                shown += console.render_lines(part, pad=False)
+            for event in list(self._recent)[-max(1, room - len(shown)) :]:
+                row = render.row(event) if console.width >= ROW_COLUMNS else render.happened(event)
+                shown += console.render_lines(on_one_line(row), pad=False)
+            first = max(0, marked + 1 - room)  # the selected row is on the screen, however low that is
+            shown = shown[first : first + room]
+        shown += [[]] * (room - len(shown))
+        said = self._help() if console.width >= ROW_COLUMNS else self._help().replace("  ·  ", ", ")
+        foot = Text(line(self._trouble), "yellow") if self._trouble else Text(said, render.DIM)
+        return Group(SegmentLines(shown, new_lines=True), on_one_line(foot))
+
+    def _help(self) -> str:
+        if self._cases.opened is not None:
+            more = f"  ·  {count(below, 'more line')}" if (below := self._cases.lines_below) else ""
+            return f"q ends  ·  Esc goes back  ·  arrows scroll{more}"
+        if self._cases.marked is None:
+            return "q or Ctrl-C ends"
+        return "q ends  ·  arrows select  ·  Enter opens"
 
 
 class Top(Screen):
     """The screen of ``council top``: the current cost of the seats' models, and the calls.
 
-    It begins with the events that the council still keeps.
+    It begins with the events that the council still keeps. With ``once``, and without a terminal, it prints what the
+    screen would show, and ends.
     """
 
-    def __init__(self, council: Council, report: Report) -> None:
-        super().__init__(council, report)
+    def __init__(self, council: Council, report: Report, *, once: bool = False) -> None:
+        super().__init__(council, report, since=0 if once else None, follow=not once)
         self._calls: deque[tuple[datetime, str, int]] = deque(maxlen=CALLS_MAX)
         self._proposals: dict[str, tuple[int, int, int]] = {}
+
+    async def _until_ended(self, since: int) -> int:
+        code = await super()._until_ended(since)
+        if not self._follow:
+            calls = [render.row(event) for event in list(self._recent)[-ONCE_ROWS:]]
+            self._report.print(Group(*self.parts(await self._council.aio.status(), ONCE_ROWS), *calls))
+        return code
+
+    def _add(self, event: Event) -> None:
+        if self._follow:
+            super()._add(event)
+        elif self.wants(event):
+            self._recent.append(event)
 
     def wants(self, event: Event) -> bool:
         if event.kind == "spending":
@@ -211,14 +279,17 @@ class Top(Screen):
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
         found: list[RenderableType] = [overview.heading(status), ""]
-        found.append(overview.budget(status["budget"], pace=self._pace()))
+        is_wide = self._report.out.width >= BUDGET_COLUMNS
+        budget = overview.budget if is_wide else overview.budget_in_lines
+        found.append(budget(status["budget"], pace=self._pace()))
         if self._proposals:
             dearest = sorted(
                 ((proposal_id, *sums) for proposal_id, sums in self._proposals.items()),
                 key=lambda each: (each[3], each[2]),
                 reverse=True,
             )
-            found += [rule("costliest of late"), overview.costliest(dearest[: max(3, height // 4)])]
+            listed = overview.costliest if is_wide else overview.costliest_in_lines
+            found += [rule("costliest of late"), listed(dearest[: max(3, height // 4)])]
         found.append(rule("calls"))
         if not status["budget"]["council"]["calls"]:
             found.append(render.text("no model has been called", render.DIM))
@@ -235,34 +306,10 @@ class Top(Screen):
         return pace
 
 
-def _on_one_line(text: Text) -> Text:
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
-
-
-def rule(title: str) -> RenderableType:
-    return Group("", Rule(Text(f"{title} ", render.DIM), align="left", characters="─", style=render.DIM))
-
-
-@contextlib.contextmanager
-def _keys(ended: asyncio.Event) -> Iterator[None]:
-    """Has q end the screen if there is a keyboard, and restores the terminal."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    loop = asyncio.get_running_loop()
-
-    def pressed() -> None:
-        keys = os.read(descriptor, 64)
-        if not keys or b"q" in keys.lower() or b"\x03" in keys:
-            ended.set()
-
-    try:
-        tty.setcbreak(descriptor)
-        loop.add_reader(descriptor, pressed)
-        yield
-    finally:
-        loop.remove_reader(descriptor)
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Waits for the event, at most for that time, and takes it back."""
+    # Not wait_for: before Python 3.12 it can lose a cancellation that comes with the event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    event.clear()

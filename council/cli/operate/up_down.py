@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from council.cli.options import Address, Config, Dashboard, Insecure, Json, Name, Ship
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, REJECTED, Interrupted, Report, UsageFault
+
+NOTHING_SPENT = "nothing spent: no model has been called"
 
 
 def up(
@@ -23,11 +26,11 @@ def up(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Bring a council up that outlives this shell.
+    """Start a council that keeps running after this command.
 
-    Without an address it starts a Ray of its own on this machine, held by a process of its own until
-    council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
-    spread over the nodes. Run it on a node of the cluster: actors can be called only from there.
+    Without an address it starts its own Ray on this machine, which council down ends. With --address or RAY_ADDRESS
+    the council's actors run detached on that cluster, with its seats spread over the nodes. Run the command on a node
+    of the cluster, because actors can be called only from there.
     """
     from council.cli.operate import host_launch
     from council.protocol.extras import require_ray
@@ -43,7 +46,7 @@ def up(
     if json:
         keys = ("name", "address", "namespace", "pid", "log", "panel", "dashboard")
         return report.result({"up": {key: getattr(found, key) for key in keys} | {"seats": seats}}, None)
-    report.print(f"council {found.name} is up, with {', '.join(seats)}", style="green")
+    report.print(f"council {found.name!r} is up: {', '.join(seats)}", style="green")
     for line in host_launch.notes_on(found, wanted):
         report.print(line, style="bright_black", soft_wrap=True)
     named = "" if found.name == "council" else f" --name {found.name}"
@@ -58,10 +61,10 @@ def down(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if proposals are open.")] = False,
     json: Json = False,
 ) -> int:
-    """Take a council down again.
+    """Stop a council that council up started.
 
-    It must have been brought up by council up. Open proposals go on when it is up again, or end undecided if it
-    keeps no journal on disk. If any are open, the command asks first.
+    Open proposals continue when it is up again, or end undecided if it keeps no journal on disk. If any are open, the
+    command asks first.
     """
     from council.cli.operate import host_launch
     from council.cluster import known
@@ -71,7 +74,7 @@ def down(
     wanted = Where(config, name).loaded().config.name
     kept = known.read(wanted)
     if kept is None:
-        raise Unreachable(f"no council named {wanted} is up here: there is nothing to take down")
+        raise Unreachable(f"no council named {wanted!r} is up here: there is nothing to take down")
     if kept.stale():
         host_launch.forget(kept)
         said = f"it had crashed, for its process {kept.pid} had ended already"
@@ -79,7 +82,7 @@ def down(
         if not yes:
             _confirm_down(wanted, config, report)
         said = host_launch.down(kept, report)
-    return report.result({"down": {"name": wanted, "how": said}}, f"council {wanted} is down: {said}")
+    return report.result({"down": {"name": wanted, "how": said}}, f"council {wanted!r} is down: {said}")
 
 
 def _confirm_down(name: str, config: Path | None, report: Report) -> None:
@@ -97,26 +100,25 @@ def _confirm_down(name: str, config: Path | None, report: Report) -> None:
     except CouncilError as error:
         open_now = f"open proposals can't be read ({error})"
     if report.as_json or not sys.stdin.isatty():
-        raise UsageFault(f"council {name}: {open_now}; give --yes to take it down all the same")
-    report.note(f"council {name}: {open_now}.")
+        raise UsageFault(f"council {name!r}: {open_now}; give --yes to take it down all the same")
+    report.note(f"council {name!r}: {open_now}.")
     if not typer.confirm("Take it down?", err=True):
-        raise Interrupted(f"council {name} stays up", REJECTED)
+        raise Interrupted(f"council {name!r} stays up", REJECTED)
 
 
 def status(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """Show the council at a glance.
+    """Show the state of the council.
 
-    Seats and their heartbeats, what is open, what was decided and refused.
+    Shows seats and their heartbeats, open proposals, what waits for a human, and counts of decisions and refusals.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         found, waiting = council.status(), council.escalations()
     from council.cli import overview
-    from council.core.state import plain
 
-    return report.result(
-        {**found, "escalations": plain(waiting)}, overview.status(found, waiting, time.time())
-    )
+    now_s = time.time()
+    escalations = [each.document(now_s) for each in waiting]
+    return report.result({**found, "escalations": escalations}, overview.status(found, waiting, now_s))
 
 
 def watch(
@@ -139,39 +141,51 @@ def watch(
     Without a terminal it prints one line for each event.
     """
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
+    where = Where(config, name, address)
+    with opened(where, report, sole="running") as (council, _):
+        from council.cli.card import council_options
         from council.cli.operate.live import Screen
 
-        return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()
+        since = 0 if once and since is None else since
+        return Screen(council, report, since=since, follow=not once, where=council_options(where)).watch()
 
 
 def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
     """Show what the seats' models have cost.
 
-    Tokens and money over the council's life, what is held for calls under way, and what is left.
+    Shows tokens and money since the council began, what is reserved for calls in progress, and what is left.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         found = council.status()["budget"]
     from council.cli import overview
 
-    return report.result(found, overview.budget(found))
+    return report.result(found, overview.budget(found) if _is_spending(found) else NOTHING_SPENT)
 
 
 def top(
     name: Name = None,
     address: Address = None,
     config: Config = None,
-    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each call.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each call.")] = False,
 ) -> int:
-    """Watch what the seats' models cost, as it happens.
+    """Watch what the seats' models cost.
 
-    Each seat's tokens and money, how fast they go and what is left, and the
-    costliest recent proposals. q or Ctrl-C ends. Without a terminal it prints
-    one line for each finished call.
+    Shows each seat's tokens and money, how fast they are spent and what is left, and the costliest recent proposals.
+    q or Ctrl-C ends it. If no model has been called, it says so and ends.
+
+    Without a terminal it prints this once and ends. With --json it prints each call as it ends, until Ctrl-C.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         from council.cli.operate.live import Top
 
-        return Top(council, report).watch()
+        if not json and not _is_spending(council.status()["budget"]):
+            report.print(NOTHING_SPENT)
+            return DONE
+        return Top(council, report, once=not json and not report.out.is_terminal).watch()
+
+
+def _is_spending(budget: Mapping[str, Any]) -> bool:
+    """Whether a model has been called, or is being called."""
+    return bool(budget["council"]["calls"] or budget["council"]["held"]["tokens"])

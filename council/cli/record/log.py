@@ -35,7 +35,9 @@ def log(
     types: Annotated[
         list[str] | None,
         typer.Option(
-            "--type", metavar="TYPE", help="Only this type: ballot, refusal, decision … Repeatable."
+            "--type",
+            metavar="TYPE",
+            help="Only records of this type: ballot, refusal, decision … Repeatable.",
         ),
     ] = None,
     proposal: Annotated[
@@ -45,9 +47,9 @@ def log(
     seat: Annotated[str | None, typer.Option(metavar="NAME", help="Only this seat, client or human.")] = None,
     since: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Only since this time.")] = None,
     until: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Only before this time.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many of the newest; 0 for all.")] = SHOWN,
+    limit: Annotated[int, typer.Option(min=0, help="How many records; 0 for all.")] = SHOWN,
     oldest_first: Annotated[
-        bool, typer.Option("--oldest-first", help="The oldest ones, instead of the newest.")
+        bool, typer.Option("--oldest-first", help="Show the oldest records, instead of the newest.")
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with new records, until Ctrl-C.")
@@ -56,13 +58,12 @@ def log(
     address: Address = None,
     url: Url = None,
     config: Config = None,
-    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each record.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each record.")] = False,
 ) -> int:
-    """Show what stands in the journal.
+    """Show the records of the journal.
 
-    The newest records, in the order in which they were written. From the
-    store, so that no council need be up; one that keeps its journal in memory
-    is asked itself. Exits 1 where a record is damaged.
+    Shows the newest ones, in the order in which they were written. Reads the store, so no council need be
+    running. A council that keeps its journal in memory is asked itself. Exits 1 if a record is damaged.
     """
     from council.journal.entries import DAMAGED
 
@@ -71,8 +72,7 @@ def log(
     now = datetime.now(UTC)
     asked: Asked = {"proposal": proposal, "types": types, "seat": seat}
     asked["since"], asked["until"] = moment("--since", since, now), moment("--until", until, now)
-    report = Report(as_json=json)
-    damaged = 0
+    report, damaged = Report(as_json=json), 0
     day: date | None = None
     with reading(Where(config, name, address), url, report) as source:
         entries = (_followed if follow else _entries)(source, asked, limit, oldest_first, report)
@@ -88,6 +88,8 @@ def log(
                 raise
     if damaged:
         report.note(f"{count(damaged, 'record')} damaged: council verify says what is wrong with the journal")
+    if day is None and not follow and not json:
+        report.note("no record matches")
     return REJECTED if damaged else DONE
 
 

@@ -27,7 +27,9 @@ def replay(
     change: Annotated[
         list[str] | None,
         typer.Option(
-            "--what-if", metavar="KEY=VALUE", help="By another rule (quorum=3), or without=SEAT. Repeatable."
+            "--what-if",
+            metavar="KEY=VALUE",
+            help="Replay by another rule (quorum=3), or without=SEAT. Repeatable.",
         ),
     ] = None,
     name: Name = None,
@@ -35,17 +37,16 @@ def replay(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Run a journal through the core again, and compare every effect.
+    """Replay a journal, and compare every effect.
 
-    Exits 1 at the first record that comes to something else by this version's
-    rules. Changes nothing and sends nothing; no council need be up.
+    Exits 1 at the first record that has another effect by the rules of this version. Changes nothing, sends
+    nothing, and needs no running council.
 
-    With --what-if: what would have been decided otherwise. quorum and
-    prime can be set; without=SEAT leaves that seat's ballots out, as if its
-    mind had failed.
+    With --what-if it shows what would have been decided otherwise. You can set quorum and prime; without=SEAT
+    leaves out the votes of that seat, as if its mind had failed.
 
-    What Prime or a human said counts where they would have been asked for it.
-    Where they would have been asked something else, it says that nobody knows.
+    An answer of Prime or of a human counts where they would have been asked the same question. Where they would
+    have been asked another one, the result says that nobody knows.
     """
     from council.journal import history
     from council.protocol.errors import ReplayDiverged

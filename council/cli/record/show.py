@@ -55,12 +55,15 @@ def show(
             if entry.proposal_id is None:
                 return _alone(source, entry, report)
             story = story_of(source, entry.proposal_id)
+    from council.cli.card import council_options
+
     code = story.exit_code()
     if json:
         return report.result(_document(source, story), None, code)
     from council.cli.record import story_view
 
-    return report.result({}, story_view.proposal(story, source.name), code)
+    shown = story_view.proposal(story, source.name, council_options(Where(config, name, address)))
+    return report.result({}, shown, code)
 
 
 def _at(source: HistorySource, position: int) -> Entry:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Option("--name", "--journal", metavar="NAME", help="Which council; its journal bears its name."),
+    typer.Option(
+        "--name", "--journal", metavar="NAME", help="The council's name, which is also its journal's."
+    ),
 ]
 
 
@@ -62,11 +64,10 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[HistorySo
             if url is not None:
                 raise
             if config.ray_address is None and known.running(config.name) is None:
-                raise Unreachable(
-                    f"{error.message}; and no council named {config.name} is up to be asked: name another with "
-                    "--name, or bring it up with council up",
-                    name=config.name,
-                ) from error
+                # Where there is no store at all, its error says what to do.
+                more = "; no council of this name is up either: name another with --name"
+                message = error.message + (more if isinstance(error, UnknownJournal) else "")
+                raise Unreachable(message, name=config.name) from error
             report.note("the store has no record of it: asking the running council")
             source = stack.enter_context(_running(where, report))
         yield source

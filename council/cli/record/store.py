@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from council.cli.options import EXIT_CODES, Config, Json
+from council.cli.options import Config, Json
 from council.cli.reach import Where
 from council.cli.report import DONE, Report, Unwritable, UsageFault, judged
 from council.config.files import whole
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from council.journal.store import PacketStore, StoreInfo
 
 
-app = typer.Typer(help="Maintain the store of packets.", no_args_is_help=True)
+app = typer.Typer(help="Maintain the store that holds the journals.", no_args_is_help=True)
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="ADDRESS", help="A path, or postgresql://user@host/database."),
+    typer.Option("--url", metavar="ADDRESS", help="The store: a path, or postgresql://user@host/database."),
 ]
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 @judged
 def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
-    """Make the store where there is none, and bring it up to this version."""
+    """Create the store, or upgrade it to this version."""
     with opened(url, Where(config), migrate=True) as store:
         found, now = store.revision_found, store.revision
         document = {"where": store.where, "from": found, "to": now}
@@ -39,10 +39,10 @@ def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
         return Report(as_json=json).result({"migrated": document}, f"{store.where} {said}")
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 @judged
 def info(url: Url = None, config: Config = None, json: Json = False) -> int:
-    """Show what the store is and holds."""
+    """Show what the store is and what it holds."""
     report = Report(as_json=json)
     with opened(url, Where(config), read_only=True) as store:
         found = store.info()
@@ -59,27 +59,29 @@ def info(url: Url = None, config: Config = None, json: Json = False) -> int:
     return report.result({}, table)
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 @judged
 def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
-    """Remove the packets of users that have expired.
+    """Delete the packets of users that have expired.
 
-    Those of a council's journal never expire.
+    The packets of a council's journal never expire.
     """
     with opened(url, Where(config)) as store:
         removed = store.collect_garbage(datetime.now(UTC))
     return Report(as_json=json).result({"removed": removed}, f"{count(removed, 'packet')} removed")
 
 
-@app.command("export", epilog=EXIT_CODES)
+@app.command("export")
 @judged
 def export_(
-    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="The file to write; - for the output.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|-", help="The file to write, or - for standard output.")
+    ],
     url: Url = None,
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Write all that is kept as JSON Lines."""
+    """Export everything as JSON Lines."""
     report = Report(as_json=json)
     to_output = str(file) == "-"
     if to_output and json:
@@ -100,17 +102,19 @@ def export_(
     return report.result({"exported": packets, "file": str(file)}, f"{count(packets, 'packet')} in {file}")
 
 
-@app.command("import", epilog=EXIT_CODES)
+@app.command("import")
 @judged
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="The file to read; - for the input.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|-", help="The file to read, or - for standard input.")
+    ],
     url: Url = None,
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Take in what export wrote.
+    """Import what export wrote.
 
-    What is there already is passed over, so that it can be repeated after a fault.
+    What is there already is skipped, so you can repeat it after a failure.
     """
     try:
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")

@@ -15,31 +15,38 @@ from rich.table import Table
 from rich.text import Text
 
 from council.cli import render
+from council.cli.card import Card
 from council.cli.record.story import Story
 from council.cli.render import DIM, text
 from council.core.state import Spend, plain
 from council.journal.entries import Entry
 from council.kinds.text import clean, count, line, span
 from council.protocol.envelope import Proposal
-from council.protocol.values import plain as thawed
+from council.runtime.open_escalations import args_text, with_proposal
 
 BODY_LINES_MAX = 30  # of a body on a terminal; --json has all of it
 BODY_CHARS_MAX = 4_000
 
 
-def proposal(story: Story, council: str) -> RenderableType:
-    """A proposal whole: what was proposed, how it was decided, when what happened, what follows from what."""
+def proposal(story: Story, council: str, where: Sequence[str] = ()) -> RenderableType:
+    """A proposal whole: what was proposed, how it was decided, when what happened, what follows from what.
+
+    ``where`` are the options that name the council in a command.
+    """
     parts: list[RenderableType] = []
     if story.decision is not None:
         parts.append(render.decision(story.decision, council=council))
     elif story.escalation is not None:
-        parts.append(render.escalation(story.escalation, time.time()))
+        envelope = story.proposal.envelope if story.proposal is not None else None
+        parts.append(Card(with_proposal(story.escalation, envelope), time.time(), where=where, whole=True))
     else:
         parts.append(_deliberating(story, council))
     if steps := list(_acted(story)):
         parts += [_head("what became of it"), _facts(steps)]
     if story.proposal is not None:
-        parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised)), *_body(story.proposal)]
+        waits = story.decision is None and story.escalation is not None  # then its content stands above
+        parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised, brief=waits))]
+        parts += [] if waits else _body(story.proposal)
     else:
         parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
     if story.entries:
@@ -89,8 +96,13 @@ def _deliberating(story: Story, council: str) -> RenderableType:
     )
 
 
-def _proposed(entry: Entry, revised: Iterable[Entry]) -> Iterator[tuple[str, Text]]:
+def _proposed(entry: Entry, revised: Iterable[Entry], *, brief: bool) -> Iterator[tuple[str, Text]]:
     what = entry.data["what"]
+    body = entry.envelope.content if entry.envelope is not None else None
+    if isinstance(body, Proposal) and body.action is not None and not brief:
+        yield "action", text(f"{body.action.tool} {args_text(body.action)}")
+    if isinstance(body, Proposal) and body.requester is not None and not brief:
+        yield "asked by", text(body.requester)
     yield "by", text(what["proposer"])
     yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
     waits = "every ballot" if what["wait_for"] == "all" else "a majority that no ballot can turn"
@@ -102,9 +114,6 @@ def _proposed(entry: Entry, revised: Iterable[Entry]) -> Iterator[tuple[str, Tex
         yield f"#{older.position}", text(f"{older.proposal_id}: {line(older.data['what']['summary'], 160)}")
     if entry.envelope is not None and entry.envelope.metadata is not None:
         yield "trace", Text(entry.envelope.metadata.trace_id)
-    body = entry.envelope.content if entry.envelope is not None else None
-    if isinstance(body, Proposal) and body.action is not None:
-        yield "action", text(f"{body.action.tool} {line(json.dumps(thawed(body.action.args)), 1_000)}")
     if isinstance(body, Proposal) and body.history:
         roles = ", ".join(dict.fromkeys(turn.role for turn in body.history))
         size = sum(len(turn.text) for turn in body.history)

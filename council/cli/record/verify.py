@@ -19,7 +19,7 @@ from council.cli.reach import Where
 from council.cli.record.sources import Name
 from council.cli.record.store import Url, apart, opened
 from council.cli.report import DONE, Report, UsageFault, judged
-from council.kinds.text import clean, count, line
+from council.kinds.text import clean, council_text, count, line
 
 if TYPE_CHECKING:
     from council.journal.checkpoint import Checkpoint
@@ -36,7 +36,7 @@ Against = Annotated[
 Key = Annotated[
     str | None, typer.Option("--key", metavar="HEX|FILE", help="The public key that must have signed.")
 ]
-To = Annotated[Path, typer.Argument(metavar="FILE|-", help="The file to write; - for the output.")]
+To = Annotated[Path, typer.Argument(metavar="FILE|-", help="The file to write, or - for standard output.")]
 
 
 @judged
@@ -44,7 +44,7 @@ def verify(
     checkpoint: Against = None,
     key: Key = None,
     proof: Annotated[
-        Path | None, typer.Option("--proof", metavar="FILE", help="Check a proof instead; needs no store.")
+        Path | None, typer.Option("--proof", metavar="FILE", help="Check this proof instead. Needs no store.")
     ] = None,
     name: Name = None,
     url: Url = None,
@@ -53,10 +53,11 @@ def verify(
 ) -> int:
     """Verify a journal: name its first bad record, or say that it holds.
 
-    Finds records that were changed, moved, put in or lost, also while a council writes, and words by which a
-    search of the store would miss one. With a checkpoint that was kept elsewhere it finds as well that the end was
-    cut off or the whole was replaced; without one, neither.
-    Exits 1 where the journal, the checkpoint or the proof does not hold.
+    Finds records that were changed, moved, inserted or lost, also while a council writes. Finds search words by
+    which a search of the store would miss a record. Only with a checkpoint that was kept elsewhere does it find
+    that the end was cut off or that the whole journal was replaced.
+
+    Exits 1 if the journal, the checkpoint or the proof does not hold.
     """
     report = Report(as_json=json)
     if proof is not None:
@@ -86,10 +87,10 @@ def verify(
 def checkpoint(
     file: To, name: Name = None, url: Url = None, config: Config = None, json: Json = False
 ) -> int:
-    """Verify a journal, and sign how far it is.
+    """Verify a journal, and sign its present end.
 
-    Keep the file where whoever can write the store can't: council verify --checkpoint then finds whatever was
-    done to the journal up to there.
+    Keep the file where nobody who can write to the store can change it. council verify --checkpoint then finds
+    any change of the journal up to there.
     """
     report = _reporting(file, json)
     from council.journal.verify import verify as verified
@@ -119,10 +120,10 @@ def prove(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Verify a journal, and prove to an outsider that a decision, or another packet, stands in it.
+    """Write a proof that a decision, or another packet, is in the journal.
 
-    The file holds the packet and what leads from it to a signed checkpoint, one that is made now or that is
-    given. council verify --proof checks it anywhere, without the store.
+    The file holds the packet and the hashes that lead from it to a signed checkpoint, which is made now or
+    given. Anybody can check it with council verify --proof, without the store.
     """
     report = _reporting(file, json)
     if key is not None and checkpoint is None:
@@ -176,7 +177,7 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
     document = {"position": proof.position, "packet": loads(proof.content), "checkpoint": kept.document()}
     lines = [
         f"packet {packet.packet_id}, {line(packet.packet_type)} of {packet.timestamp:%Y-%m-%d %H:%M:%S}Z, is record "
-        f"{proof.position:,} of journal {line(kept.journal)} of the council {line(kept.council_id)}",
+        f"{proof.position:,} of journal {line(kept.journal)} of {council_text(kept.council_id)}",
         *_record(proof),
         f"the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z, over {count(kept.position, 'record')}, says so",
         _signed_by(kept.key, wanted),

@@ -11,6 +11,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -47,11 +48,11 @@ def doctor(
 ) -> int:
     """Check that everything a council needs is there.
 
-    Exits 1 if something does not work. Starts nothing, except with --ray.
-    Each seat's model is called once, for a few tokens, outside any budget.
+    Starts nothing, except with --ray. Calls each seat's model once, for a few tokens, outside any budget. Exits
+    1 if something does not work.
 
-    If a file in the working folder names minds, models or a Ray, these are
-    imported, called or connected to only if --config names that file.
+    If a file in the working folder names minds, models or a Ray, these are imported, called or connected to
+    only if --config names that file.
     """
     from council.cli import overview
 
@@ -93,6 +94,7 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool 
     yield _charter(config)
     yield from _seats(where, report, config.seats, offline=offline)
     yield _state_folder()
+    yield from _sqlite(config)
     yield from _token_file()
     yield _disk()
     yield _council(where, report)
@@ -153,6 +155,17 @@ def _state_folder() -> Finding:
         if open_to_others(secret):
             return "fail", "state folder", f"{secret} is open to others: chmod 600 {secret}"
     return "ok", "state folder", str(path) if there == path else f"{path} (not there yet)"
+
+
+def _sqlite(config: CouncilConfig) -> Iterator[Finding]:
+    """Whether the SQLite of this Python keeps a store whole, if the store is a file."""
+    from council.config.settings import MEMORY
+    from council.journal.engines import sqlite_fault
+
+    store = config.store or ""
+    if store != MEMORY and not store.startswith("postgres"):
+        fault = sqlite_fault()
+        yield ("ok", "SQLite", sqlite3.sqlite_version) if fault is None else ("warn", "SQLite", fault)
 
 
 def _token_file() -> Iterator[Finding]:

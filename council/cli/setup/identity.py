@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from council.cli.options import EXIT_CODES, Address, Config, Json, Name
+from council.cli.options import Address, Config, Json, Name
 from council.cli.reach import Where, opened
 from council.cli.record.sources import reading
 from council.cli.record.store import Url
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from council.journal.entries import Asked, HistoryPage
     from council.protocol.identity.charter import Identity, Persona
 
-app = typer.Typer(help="Show who the council is, and have it changed.", no_args_is_help=True)
+app = typer.Typer(help="Show the council's identity, and propose changes to it.", no_args_is_help=True)
 
 Kind = Literal["", "rollback", "patch"]
 
@@ -36,10 +36,10 @@ HASH_SHOWN = 12
 HASH_CHARS_MIN = 4
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def show(
     journal: Annotated[
-        bool, typer.Option("--journal", help="Show the journal's identity instead, as a charter file.")
+        bool, typer.Option("--journal", help="Show the identity in the journal, as a charter file.")
     ] = False,
     of: Annotated[
         str | None, typer.Option("--of", metavar="HASH", help="With --journal: an earlier identity.")
@@ -50,13 +50,12 @@ def show(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Show identity, persona and task instructions, with their hashes.
+    """Show identity, personas and task instructions, with their hashes.
 
-    By default those of the settings, and how many of each seat's tokens they
-    take, counted by its own tokenizer. Needs no council.
+    By default it shows those of the settings, and how many tokens of each seat they take, counted by the seat's
+    own tokenizer. Needs no council.
 
-    With --journal the identity in force, as a file that the setting charter
-    can name: council identity show --journal > charter.json
+    With --journal it shows the identity in force, as a file that the setting charter can name.
     """
     report = Report(as_json=json)
     where = Where(config, name, address)
@@ -78,7 +77,7 @@ def show(
     return DONE
 
 
-@app.command("propose-change", epilog=EXIT_CODES)
+@app.command("propose-change")
 def propose_change(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="A charter with the new identity.")
@@ -100,15 +99,15 @@ def propose_change(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Have the council's identity changed, as its creator.
+    """Propose a change of the council's identity, as its creator.
 
-    The creator decides alone as long as nothing measures how stable the
-    council is. In an emergency Prime must agree, and is asked first. Exits 1 if
-    it is refused. A change and a refusal are journaled with the reason.
+    The creator decides alone as long as nothing measures how stable the council is. In an emergency Prime must
+    agree, and is asked first. Exits 1 if the change is refused. A change and a refusal are journaled with the
+    reason.
 
-    It is in force from the first launch whose charter has it: put FILE where
-    the setting charter looks, and launch again. Until then, proposing the
-    identity in force (council identity show --journal) withdraws it.
+    The change is in force from the first launch whose charter has it: put FILE where the setting charter looks,
+    and launch again. Until then, proposing the identity in force (council identity show --journal) withdraws
+    it.
     """
     from council.api.identity_change import change_identity
     from council.config.charter_files import charter_files_of, read_identity, refuse_identity

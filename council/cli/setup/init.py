@@ -37,7 +37,7 @@ def init(
         typer.Option(
             "--base-url",
             metavar="URL",
-            help="An OpenAI-compatible server to use; mostly ends in /v1. By default those that run on this "
+            help="The URL of an OpenAI-compatible server; mostly ends in /v1. By default those that run on this "
             "machine.",
         ),
     ] = None,
@@ -58,9 +58,9 @@ def init(
 ) -> int:
     """Write a council.toml for the models found here.
 
-    Asks the OpenAI-compatible servers that run on this machine (Ollama on
-    11434, vLLM on 8000, llama.cpp on 8080) for their models. If there is none,
-    it uses the keys in the environment, by their names. No model is called.
+    Asks the OpenAI-compatible servers on this machine (Ollama on 11434, vLLM on 8000, llama.cpp on 8080) for
+    their models. If there is none, it looks for keys of model providers in the environment, by their names. No
+    model is called.
     """
     from council.cli.setup import starter
 

@@ -7,17 +7,15 @@ read and sent, and never shown.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import structlog
-
 from council.agents.llm.calls import Form
 from council.agents.llm.endpoint import Endpoint, is_loopback, shared
 from council.agents.llm.provider import calls_for
+from council.agents.messaging.logs import silenced
 from council.agents.mind import Cost
 from council.agents.model import ModelMind
 from council.agents.prompting.answer_schema import SCHEMAS
@@ -68,7 +66,7 @@ class _NoBudget:
 def examine(seats: Sequence[SeatConfig], *, offline: bool) -> Iterator[Finding]:
     """The findings on these seats, each of which is backed by a model. Raises nothing."""
     endpoints: dict[str, Endpoint] = {}
-    with _without_logs():
+    with silenced():  # each warning is a finding here
         for seat in seats:
             try:
                 mind = build_mind(seat)
@@ -89,16 +87,6 @@ def examine(seats: Sequence[SeatConfig], *, offline: bool) -> Iterator[Finding]:
     for label, names in shared((each.name, each.model, each.vendor, each.base_url) for each in seats):
         if not label.startswith("server"):
             yield "warn", "votes", f"{', '.join(names)} share {line(label)}: their votes are not independent"
-
-
-@contextlib.contextmanager
-def _without_logs() -> Iterator[None]:
-    """Drops what is logged: each warning is a finding here."""
-    try:
-        with structlog.testing.capture_logs():
-            yield
-    finally:
-        structlog.reset_defaults()  # else it stays configured, and logs go to the standard output
 
 
 async def _try_all(endpoints: set[Endpoint]) -> dict[Endpoint, Tried]:

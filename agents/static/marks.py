@@ -1,0 +1,14 @@
+"""The words by which a reason is known to come from static checks, and not from a model."""
+
+from __future__ import annotations
+
+CORE_RULES = "static checks of the core rules, no model: "
+POLICY = "static policy checks, no model: "
+CODE = "(static checks: syntax, ruff, bandit)"
+# What such checks can say at most in favour of a proposal.
+NO_OBJECTION = "no objection found (static checks only)"
+
+
+def is_static(reason: str) -> bool:
+    """Whether static checks gave the reason; a ruling's reason quotes theirs."""
+    return any(mark in reason for mark in (CORE_RULES, POLICY, CODE))

@@ -1,0 +1,168 @@
+"""Whether an action's tool writes, pays, sends or deletes, as far as its name and its arguments say so.
+
+Static checks read what a shell, Python, SQL or a file's new text does. Of any other tool they know the name alone.
+Frameworks name tools in many ways: ``send_email``, ``sendEmail``, ``stripe.refund``, ``mcp__github__create_issue``.
+A name's first verb decides: ``get_payment`` reads, and ``payment_refund`` pays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from council.agents.mind import Case
+from council.agents.scan.personal import words
+from council.agents.static.actions import Argument, ParsedAction, holds_diff, read_action
+
+Effect = Literal["deletes", "pays", "sends", "writes"]
+
+# The verbs of names, by what a tool does; of two meanings, the graver. To restart, to scale and to archive are not
+# here: they are easily undone.
+_VERBS_BY_EFFECT: dict[Effect, str] = {
+    "deletes": "delete del drop destroy wipe erase purge truncate remove rm unlink uninstall terminate decommission "
+    "shred nuke deprovision clear reset revoke cancel evict discard ban kick unsubscribe",
+    "pays": "pay transfer refund wire charge payout reimburse buy purchase order sell trade bid swap tip donate "
+    "withdraw deposit book reserve subscribe checkout invoice redeem spend",
+    "sends": "send sendmail publish post email mail message sms announce tweet retweet broadcast notify reply "
+    "forward share upload submit push invite dm dispatch transmit comment",
+    "writes": "write overwrite create update insert upsert add append set put patch edit modify change replace save "
+    "rename move copy merge commit apply install deploy release rollback rollout shutdown kill enable disable "
+    "activate deactivate suspend lock unlock grant promote authorize approve reject assign unassign attach detach "
+    "close register enroll link import schedule reschedule provision sign tag vote accept decline resolve "
+    "configure mint",
+}
+_EFFECTS: dict[str, Effect] = {
+    verb: effect for effect, verbs in _VERBS_BY_EFFECT.items() for verb in verbs.split()
+}
+# Words of the table that are as often a noun: `post_list` lists posts, `email_send` sends an email.
+_NOUNS_TOO = words(
+    "order book invoice trade bid tip charge transfer wire email mail message sms post comment commit release tag "
+    "label link schedule"
+)
+_READS = words(
+    "get list read describe show search fetch view count check lookup find inspect diff query select retrieve load "
+    "browse download preview draft parse validate verify estimate calculate compute convert compare explain "
+    "analyze summarize translate classify extract render simulate track watch poll wait monitor ping test lint is has"
+)
+_CONJUNCTIONS = words("and or then")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_PARTS = re.compile(r"__|[.:/]")
+
+# Arguments that say what a tool of any name does.
+_METHOD_KEYS = words("method http_method verb")
+_METHODS: dict[str, Effect] = {"post": "sends", "put": "writes", "patch": "writes", "delete": "deletes"}
+_ACT_KEYS = words("action operation op function tool method")
+_ACT_CHARS_MAX = 60
+_MUTATION = re.compile(r"\s*mutation\b")
+# Pairs of arguments: a sum and who gets it, a text and who gets that.
+_GIVEN: tuple[tuple[Effect, frozenset[str], frozenset[str]], ...] = (
+    (
+        "pays",
+        words("amount amount_cents price total sum"),
+        words("recipient payee iban beneficiary destination"),
+    ),
+    ("sends", words("to"), words("subject body message")),
+    (
+        "sends",
+        words("recipient recipients channel phone phone_number"),
+        words("message text body subject content html"),
+    ),
+)
+
+# A tool whose name has these words alone, one of the second table among them, changes a file here. The new text is
+# read as any change is.
+_FILE_WORDS = words(
+    "write overwrite create save edit append update put add replace modify insert multi file files text to in a new "
+    "local editor str string based tool"
+)
+_WRITES_FILES = words("write overwrite create save edit append file files editor")
+_PATHS = words("path file filename file_path")
+_DIFF_KEYS = words("patch patches diff diffs")
+
+
+def effect_of(case: Case) -> tuple[Effect, str] | None:
+    """What the tool of a case's action does beyond reading, and the word that says so.
+
+    None if there is no action, it only reads, or static checks can read what it does: a change of a file or a diff.
+    """
+    if case.action is None:
+        return None
+    action, name = read_action(case.action), str(case.action.get("tool", ""))[:200]
+    if _changes_files(action, name):
+        return None
+    return _by_arguments(action) or _by_name(name) or _by_what_it_is_given(action, name)
+
+
+def _changes_files(action: ParsedAction, name: str) -> bool:
+    """Whether it changes a file here, or applies a diff."""
+    if any(action.applies(argument) and _is_diff(argument) for argument in action.args):
+        return True
+    said = {word for part in _named(name)[-1:] for word in part}
+    is_writer = said <= _FILE_WORDS and bool(said & _WRITES_FILES)
+    return is_writer and not action.sends and any(argument.key.lower() in _PATHS for argument in action.args)
+
+
+def _is_diff(argument: Argument) -> bool:
+    key = {word.lower() for word in _WORD.findall(argument.key)}
+    return holds_diff(argument.text) or "*** Begin Patch" in argument.text or bool(key & _DIFF_KEYS)
+
+
+def _named(name: str) -> list[list[str]]:
+    """The words of a name in lower case, by its parts: server or module, then the tool."""
+    return [[word.lower() for word in _WORD.findall(part)] for part in _PARTS.split(name) if part]
+
+
+def _by_name(name: str) -> tuple[Effect, str] | None:
+    verbs = _verbs(name)
+    return next(((_EFFECTS[verb], verb) for verb in verbs if verb in _EFFECTS), None)
+
+
+def _verbs(name: str) -> list[str]:
+    """The verbs of the name's last part, one for each clause; if it has none, those of the part before."""
+    for part in reversed(_named(name)[-2:]):
+        if found := list(filter(None, map(_verb_of, _clauses(part)))):
+            return found
+    return []
+
+
+def _clauses(part: list[str]) -> list[list[str]]:
+    """A part of a name, by its conjunctions: ``find_or_create``, ``search_and_replace``."""
+    found: list[list[str]] = [[]]
+    for word in part:
+        if word in _CONJUNCTIONS:
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def _verb_of(clause: list[str]) -> str | None:
+    """The first verb of a clause. A word that may be a noun is one if a verb follows."""
+    known = [word for word in clause if word in _READS or word in _EFFECTS]
+    sure = [word for word in known if word not in _NOUNS_TOO]
+    if known and known[0] in _NOUNS_TOO and sure:
+        return sure[0]
+    return known[0] if known else None
+
+
+def _by_arguments(action: ParsedAction) -> tuple[Effect, str] | None:
+    """By an argument that names an HTTP method or an operation, whatever the tool is called."""
+    for key, text, _ in action.args:
+        name = key.lower()
+        if name in _METHOD_KEYS and (effect := _METHODS.get(text.lower())):
+            return effect, text
+        if name in _ACT_KEYS and len(text) <= _ACT_CHARS_MAX and (found := _by_name(text)):
+            return found
+        if name == "query" and _MUTATION.match(text):
+            return "writes", "mutation"
+    return None
+
+
+def _by_what_it_is_given(action: ParsedAction, name: str) -> tuple[Effect, str] | None:
+    """By a pair of arguments, unless the tool's name says that it reads."""
+    keys = {argument.key.lower() for argument in action.args}
+    if _READS.isdisjoint(_verbs(name)):
+        for effect, one, other in _GIVEN:
+            if keys & one and keys & other:
+                return effect, f"{min(keys & one)} and {min(keys & other)}"
+    return None

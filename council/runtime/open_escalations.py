@@ -1,0 +1,129 @@
+"""What waits for a human, with what its proposal asks for: the action, its arguments, and who asks.
+
+The core knows a proposal by its summary. The rest is in the proposal's envelope, which goes along to whoever asks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from msgspec.structs import asdict
+
+from council.core.state import Ballot, Escalation, RiskLevel, Ruling, plain
+from council.kinds.text import line
+from council.protocol import codec
+from council.protocol.envelope import Action, Envelope, Proposal, Requester
+from council.protocol.values import plain as thawed
+
+# A seat without a model begins each reason with these words.
+_STATIC = re.compile(r"static [a-z ]{1,40}, no model: ")
+
+
+class Waiting(Escalation, frozen=True):
+    """An escalation and the canonical bytes of its proposal, as the coordinator hands them to a client."""
+
+    proposal: bytes = b""
+
+
+class OpenEscalation(Escalation, frozen=True):
+    """An escalation that waits for a human, with what its proposal asks for.
+
+    ``proposer`` is the client that proposed it, ``requester`` who asks, as that client says. ``action`` is None if
+    the proposal names no tool. ``body`` is the proposal's text, often a change to review.
+    """
+
+    proposer: str = ""
+    requester: Requester | None = None
+    action: Action | None = None
+    body: str = ""
+
+    @property
+    def risk(self) -> RiskLevel:
+        """The highest risk that the proposal, a ballot or the ruling names."""
+        return self.risk_level
+
+    @property
+    def command(self) -> str:
+        """The command that shows it and asks for the answer."""
+        return answering(self.escalation_id)
+
+    def age_s(self, now_s: float) -> float:
+        """For how many seconds it has waited at ``now_s``, in Unix seconds."""
+        return max(0.0, now_s - self.asked_wall_s)
+
+    def time_left_s(self, now_s: float) -> float:
+        """How many seconds are left to answer it at ``now_s``, in Unix seconds."""
+        return max(0.0, self.expires_wall_s - now_s)
+
+    def document(self, now_s: float) -> dict[str, Any]:
+        """All of it as plain data, as it stands at ``now_s``."""
+        fields, action, requester = asdict(self), self.action, self.requester
+        del fields["action"], fields["requester"]
+        args = None if action is None else thawed(action.args)
+        return {
+            **plain(fields),
+            "action": None if action is None else {"tool": action.tool, "args": args},
+            "args": args,
+            "requester": None if requester is None else {"name": str(requester), **requester.model_dump()},
+            "risk": self.risk,
+            "age_s": self.age_s(now_s),
+            "time_left_s": self.time_left_s(now_s),
+            "votes": [
+                {"seat": each.seat, "vote": each.vote, "reason": reason_of(each)} for each in self.ballots
+            ],
+            "command": self.command,
+        }
+
+
+def answering(escalation_id: str) -> str:
+    """The command that shows an escalation and asks for the answer."""
+    return f"council answer {escalation_id}"
+
+
+def args_text(action: Action) -> str:
+    """An action's arguments as JSON on one line."""
+    return json.dumps(thawed(action.args), ensure_ascii=False)
+
+
+def waiting_text(summary: str, escalation_id: str) -> str:
+    """One line for whoever waits for a human: what waits, and the command that answers it."""
+    return f"waits for a human: {line(summary, 200)}; to answer: {answering(escalation_id)}"
+
+
+def with_proposal(escalation: Escalation, envelope: Envelope | None) -> OpenEscalation:
+    """An escalation with what its proposal asks for; without an ``envelope``, what is known is its summary."""
+    known = {name: getattr(escalation, name) for name in Escalation.__struct_fields__}
+    content = None if envelope is None else envelope.content
+    if envelope is None or not isinstance(content, Proposal):
+        return OpenEscalation(**known)
+    return OpenEscalation(
+        **known,
+        proposer=envelope.sender,
+        requester=content.requester,
+        action=content.action,
+        body=content.body,
+    )
+
+
+def packed(escalation: Escalation, proposal: bytes) -> Waiting:
+    """An escalation for a client, with the canonical bytes of its proposal, or none where they are kept no more."""
+    known = {name: getattr(escalation, name) for name in Escalation.__struct_fields__}
+    return Waiting(**known, proposal=proposal)
+
+
+def opened(waiting: Waiting) -> OpenEscalation:
+    """An escalation as a client gets it."""
+    envelope = codec.decode(waiting.proposal, canonical=True) if waiting.proposal else None
+    return with_proposal(waiting, envelope)
+
+
+def reason_of(act: Ballot | Ruling) -> str:
+    """The reason of a ballot or a ruling, without the words for a seat that has no model."""
+    return act.reason[found.end() :] if (found := _STATIC.match(act.reason)) else act.reason
+
+
+def is_static(ballot: Ballot) -> bool:
+    """Whether a seat without a model cast it."""
+    return _STATIC.match(ballot.reason) is not None

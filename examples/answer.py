@@ -1,0 +1,27 @@
+"""A human's answer from Python, where no shell reaches the council. The decision follows from it."""
+
+import threading
+
+from council import Council
+
+
+def main() -> None:
+    with Council.inline() as council:
+
+        @council.guard(risk="high", wait_for_human=True)
+        def drop_database(database: str) -> str:
+            return f"dropped {database}"
+
+        # In a real program the agent waits here, and a person answers from elsewhere.
+        agent = threading.Thread(target=lambda: print(drop_database(database="staging")))
+        agent.start()
+        while not (waiting := council.escalations()):
+            agent.join(0.05)
+        print(waiting[0].summary)
+        decision = council.answer(waiting[0].escalation_id, approve=True, reason="staging is empty")
+        print(decision)
+        agent.join()
+
+
+if __name__ == "__main__":
+    main()
