@@ -381,6 +381,15 @@ def test_a_wrong_table_is_named(table: dict[str, Any], said: str, tmp_path: Path
     assert said in raised.value.problems[0]
 
 
+@pytest.mark.parametrize("given", ["page-me", 'command = ["page-me"]', "{command = ["])
+def test_a_variable_that_is_no_table_is_named_with_an_example(given: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(env={"COUNCIL_NOTIFY": given})
+    (said,) = raised.value.problems
+    assert said.startswith("environment COUNCIL_NOTIFY: found ")
+    assert 'as in {command = ["/usr/local/bin/page-me"]}' in said
+
+
 def test_a_variable_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOOK", raising=False)
     monkeypatch.delenv("HOOK_KEY", raising=False)
