@@ -352,6 +352,15 @@ def test_the_end_of_a_council_does_not_wait_for_a_webhook_that_is_away() -> None
     assert logs[-1]["event"] == "notice lost"
 
 
+def test_the_end_of_a_council_waits_for_both_channels_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: one after the other, so that a close takes as long as both."""
+    both = threading.Barrier(2)
+    monkeypatch.setattr(Channel, "close", lambda self: both.wait(HANG_S))
+    with Council.inline(seats=SEATS, notify={"command": ["true"], "webhook": "https://127.0.0.1:1"}):
+        pass
+    assert not both.broken
+
+
 # Settings
 
 

@@ -85,7 +85,7 @@ class Notices(Watcher):
                 self._send("reminder", waiting.escalation, view)
 
     async def closed(self) -> None:
-        await asyncio.to_thread(self._close_channels)
+        await asyncio.gather(*(asyncio.to_thread(channel.close) for channel in self._channels))
 
     def _close_channels(self) -> None:
         for channel in self._channels:
