@@ -319,6 +319,10 @@ class StoreFull(StoreError):
     code = "store_full"
 
 
+# Errors of a store that may pass by themselves: the operation is tried again.
+PASSING = (StoreLocked, StoreUnreachable, StoreFull)
+
+
 class StoreCorrupt(StoreError):
     """The store is damaged."""
 

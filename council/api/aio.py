@@ -201,9 +201,9 @@ class AsyncCouncil:
         """Submits a proposal, or one that ``draft`` made, and waits for the decision.
 
         The keywords up to ``requester`` are those of ``draft``; a drafted proposal takes none of them. A decision
-        that waits for a human has ``final`` False. With ``wait_for_human`` the call waits for the human's answer or its
-        expiry, ``human_timeout_s`` seconds at most. Raises TooManyOpen, Refused, TokenBudgetError (it fits no seat's
-        prompt), EnvelopeError, NoAnswer, CouncilDied.
+        that waits for a human has ``final`` False. With ``wait_for_human`` the call waits for the human's answer or
+        its expiry, ``human_timeout_s`` seconds at most. Raises TooManyOpen, Refused, TokenBudgetError (it fits no
+        seat's prompt), EnvelopeError, NoAnswer, CouncilDied.
         """
         check_seconds("human_timeout_s", human_timeout_s)
         details: Details = {

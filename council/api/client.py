@@ -100,8 +100,9 @@ class Council:
     ) -> Council:
         """Connects to a running council by its name and the address of its Ray. The council goes on after ``close``.
 
-        Without an address it uses the council that this user brought up here; ``ray_address`` of the settings and
-        RAY_ADDRESS count as an address. If there is none, it looks in the Ray that this process is connected to.
+        Without an address it uses the council that this user brought up here, over the Unix socket of its host and
+        without Ray; ``ray_address`` of the settings and RAY_ADDRESS count as an address. A process that is connected
+        to Ray uses that. If this user has brought up none, it looks in the Ray that this process is connected to.
         ``address="auto"`` joins any Ray on this machine, and refuses one that demands no token unless
         ``ray_insecure=True``. With ``sender`` and ``key`` (32 bytes) a client has the same name each time. If the
         council goes away and comes back, the next call connects again, within its own time limit. Raises Unreachable,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from council.agents.messaging.logs import get_logger
 from council.api.keywords import ClientSettings, configured, refuse_unknown
 from council.config.human_keys import enrolled_key
-from council.protocol.errors import CallerError
+from council.protocol.errors import CallerError, Unreachable
 from council.protocol.extras import require_ray
 from council.runtime.loop_thread import Background
 from council.runtime.questions import AskStatus
@@ -24,6 +24,7 @@ from council.telemetry.tracing import Traces, end, traces_if, traces_of
 
 if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import SpanRecorder
+    from council.cluster.socket_port import SocketPort
     from council.config.settings import CouncilConfig
     from council.core.state import Decision
 
@@ -59,7 +60,7 @@ class Handle:
         self.background = background or Background(f"council-{config.name}-client")
         self.session = Session(port, name, "proposer", key, config.call_timeout_s)
         self.on_waiting: Callable[[Decision], None] | None
-        self.on_waiting = _log_waiting if background is None else _log_waiting_inline
+        self.on_waiting = _log_waiting_inline if owned and background is not None else _log_waiting
         self.spans: SpanRecorder | None = None
         self._owned = owned
         self._release = release
@@ -190,14 +191,45 @@ def connect(
     sender: str | None,
     key: bytes | None,
     settings: Mapping[str, Any],
+    *,
+    over_ray: bool = False,
 ) -> Handle:
-    """See ``Council.connect``."""
-    require_ray("connecting to a council")
+    """See ``Council.connect``. With ``over_ray`` this process is connected to the council's Ray in any case."""
     refuse_unknown("connect", settings, ClientSettings.__annotations__)
+    wanted = configured(config, {**settings, "ray_address": address, "name": name})
+    found = None if over_ray else _by_socket(wanted)
+    if found is not None:
+        port, background = found
+        return Handle(port, port.config, sender, key, owned=False, background=background)
+    require_ray("connecting to a council")
     from council.cluster import port as ray_side
 
-    port = ray_side.connect(configured(config, {**settings, "ray_address": address, "name": name}))
-    return Handle(port, port.config, sender, key, owned=False, release=port.release)
+    ray_port = ray_side.connect(wanted)
+    return Handle(ray_port, ray_port.config, sender, key, owned=False, release=ray_port.release)
+
+
+def _by_socket(wanted: CouncilConfig) -> tuple[SocketPort, Background] | None:
+    """The port of a council that this user brought up here, and its loop; None where only Ray leads to it.
+
+    Raises CouncilDied if it has crashed, and OperatorError.
+    """
+    from council.cluster import known
+    from council.cluster.socket_port import SocketPort, connected_to_ray
+
+    if wanted.ray_address is not None or connected_to_ray():
+        return None
+    kept = known.located(wanted.name)
+    if kept is None or not kept.hosted_here():
+        return None
+    background = Background(f"council-{wanted.name}-client")
+    try:
+        return background.wait(SocketPort.opened(wanted, kept)), background
+    except BaseException as error:
+        background.stop()
+        if not isinstance(error, Unreachable):
+            raise
+        log.warning("connecting through Ray instead of the socket", council=wanted.name, why=error.message)
+        return None
 
 
 def in_process(

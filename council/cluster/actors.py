@@ -37,8 +37,8 @@ from council.cluster.raw_answers import in_bytes
 from council.cluster.ray_metrics import RaySink
 from council.config.notify import Receivers
 from council.config.settings import CouncilConfig, SeatConfig
-from council.journal.record import PASSING
 from council.protocol.errors import (
+    PASSING,
     ConfigError,
     CouncilDied,
     CouncilError,

@@ -18,10 +18,12 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
 from council.agents.messaging import logs
 from council.cluster import known, reaper
+from council.cluster.socket_server import SocketServer, place
 from council.config.files import lock
 from council.config.settings import CouncilConfig
 from council.protocol.errors import CouncilDied, CouncilError, InternalError, NameTaken, OperatorError
@@ -127,6 +129,14 @@ async def _stay(port: RayPort, entry: known.Known, report: IO[str], ready: dict[
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)  # after Ray, which sets its own handlers
+    server, why = await _listening(port, entry.name)
+    if server is None:
+        log.warning("no socket", why=why)
+        ready = ready | {
+            "notice": "; ".join(filter(None, (ready["notice"], f"commands connect through Ray: {why}")))
+        }
+    else:
+        entry = replace(entry, socket=str(server.path))
     known.write(entry)
     _report(report, {"ready": ready})
     log.info("ready", council=entry.name, address=entry.address)
@@ -148,6 +158,18 @@ async def _stay(port: RayPort, entry: known.Known, report: IO[str], ready: dict[
     finally:
         with contextlib.suppress(CouncilError, TimeoutError):
             await asyncio.wait_for(port.close(), CLOSE_TIMEOUT_S)
+        if server is not None:
+            await server.close()
+
+
+async def _listening(port: RayPort, name: str) -> tuple[SocketServer | None, str]:
+    """The socket for this user's processes; None, and the reason, if there can be none."""
+    try:
+        server = SocketServer(port, name, place(name))
+        await server.open()
+    except OperatorError as error:
+        return None, error.message
+    return server, ""
 
 
 if __name__ == "__main__":

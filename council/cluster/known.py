@@ -29,9 +29,9 @@ FILE_BYTES_MAX = 64 * 2**10  # ours have about 500
 class Known:
     """A council that was brought up. ``pid`` and ``started`` identify its host process; None on a foreign cluster.
 
-    ``panel`` and ``dashboard`` are addresses of web pages. ``ray`` lists processes of our own Ray that may outlive
-    the host, the raylet, its agents and its workers: their ids, and when each began. ``token`` is that of our own
-    Ray; the token of a foreign cluster stays in the environment.
+    ``panel`` and ``dashboard`` are addresses of web pages. ``socket`` is the path of the host's Unix socket. ``ray``
+    lists processes of our own Ray that may outlive the host, the raylet, its agents and its workers: their ids, and
+    when each began. ``token`` is that of our own Ray; the token of a foreign cluster stays in the environment.
     """
 
     name: str
@@ -45,11 +45,16 @@ class Known:
     log: str | None = None
     panel: str | None = None
     dashboard: str | None = None
+    socket: str | None = None
     ray: dict[int, str] = field(default_factory=dict)
+
+    def hosted_here(self) -> bool:
+        """Whether its host process is one of this machine's."""
+        return self.pid is not None and self.machine == socket.gethostname()
 
     def stale(self) -> bool:
         """Whether its host process is certainly gone. For another machine's process that is never certain."""
-        if self.pid is None or self.machine != socket.gethostname():
+        if self.pid is None or not self.hosted_here():
             return False
         return process_started(self.pid) != self.started
 

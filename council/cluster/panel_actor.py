@@ -34,6 +34,7 @@ from council.cluster import admission, raw_answers
 from council.config.settings import CouncilConfig
 from council.gateway.grafana import FILE, UID, put
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
+from council.runtime import answers
 from council.runtime.questions import AskStatus, to_bytes
 
 log = logs.get_logger("council.panel")
@@ -122,7 +123,7 @@ class PanelActor:
     def about(self) -> bytes:
         """The panel's address, or why there is none; and the token that gives access to proposals' content."""
         url = None if self._server is None else self._server.url
-        return raw_answers.answer({"url": url, "notice": self._notice, "token": self._token})
+        return answers.answer({"url": url, "notice": self._notice, "token": self._token})
 
     def pid(self) -> int:
         return os.getpid()
@@ -150,7 +151,7 @@ class PanelActor:
     async def _ask(self) -> Mapping[str, Any]:
         try:
             answer = await asyncio.wrap_future(self._coordinator.ask.remote(STATUS).future())
-            return raw_answers.result_or_raise(answer, dict[str, Any])
+            return answers.result_or_raise(answer, dict[str, Any])
         except ray_errors.RayError as error:
             why = f"is away ({type(error).__name__}); it may be restarting"
             raise Unreachable(f"the coordinator of {self._name} {why}", name=self._name) from None
@@ -221,7 +222,7 @@ class Panel:
     async def _ask(self) -> None:
         try:
             answer = await asyncio.wrap_future(self._actor.about.remote().future())
-            self._about = raw_answers.result_or_raise(answer, dict[str, Any])
+            self._about = answers.result_or_raise(answer, dict[str, Any])
         except (ray_errors.RayError, CouncilError) as error:
             self._about["notice"] = f"the panel does not answer: {type(error).__name__}"
 
@@ -231,7 +232,7 @@ def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | Non
     try:
         actor: Any = raw_answers.find(f"{config.name}/{PART}", config.ray_namespace, PanelActor)
         answer: Any = ray.get(actor.about.remote(), timeout=timeout_s)
-        return raw_answers.result_or_raise(answer, dict[str, Any])
+        return answers.result_or_raise(answer, dict[str, Any])
     except (ValueError, ray_errors.RayError):
         return None
 

@@ -34,6 +34,7 @@ from council.protocol.errors import (
     NameTaken,
     Unreachable,
 )
+from council.runtime import answers
 from council.runtime.build import new_council_id
 from council.runtime.journals import council_id_of, journal_key, refuse_held, with_store_paths
 from council.runtime.questions import Question, answer_type, to_bytes
@@ -165,7 +166,7 @@ class RayPort:
         self._reconnecting: asyncio.Task[None] | None = None
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
-        return dict(await self._ask_again(raw_answers.Joined, "join", name, role, key))
+        return dict(await self._ask_again(answers.Joined, "join", name, role, key))
 
     async def leave(self, session: str) -> None:
         with _as_ours(self._place.name):  # a lost council is not looked for
@@ -223,7 +224,7 @@ class RayPort:
             try:
                 with _as_ours(place.name):
                     answer = await place.answer(method, arguments)
-                return raw_answers.result_or_raise(answer, cast(type[T], kind))
+                return answers.result_or_raise(answer, cast(type[T], kind))
             except CouncilDied as error:
                 if self._wanted is None:  # it can't be found again
                     raise
@@ -354,7 +355,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             opening = handle.open.remote()
         with _as_ours(name):
             began = link.result(connection, opening, START_TIMEOUT_S + 30)
-            raw_answers.result_or_raise(began, cast(type, None))
+            answers.result_or_raise(began, cast(type, None))
         undo.pop_all()
     return RayPort(place, config, release)
 
@@ -435,7 +436,7 @@ def _find_coordinator(config: CouncilConfig, connection: Any, wanted: CouncilCon
         call = handle.hello.remote()
     with _as_ours(name):
         hello = cast(bytes, link.result(connection, call, config.call_timeout_s))
-    theirs = cast(dict[str, Any], raw_answers.result_or_raise(hello, raw_answers.Hello))
+    theirs = cast(dict[str, Any], answers.result_or_raise(hello, raw_answers.Hello))
     ray_link.refuse_other_versions("the council", theirs)
     return _Place.of(config, handle, connection, wanted)
 

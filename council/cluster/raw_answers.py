@@ -11,7 +11,7 @@ tests/ray/test_foreign.py fails.
 Ray logs the text of each error that was not retrieved. Once this module is imported, that log says only that there
 was one, also for other actors and tasks of this process.
 
-An answer is ``b"+"`` and the result, or ``b"-"`` and the error, in msgpack.
+``runtime.answers`` has the form of an answer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
-import msgspec
 import ray
 from ray import exceptions as ray_errors
 from ray._private import ray_constants
@@ -29,10 +28,9 @@ from ray._private.function_manager import FunctionActorManager
 from ray._private.serialization import SerializationContext
 from ray.core.generated.common_pb2 import ErrorType  # type: ignore[attr-defined]
 
-from council.protocol.errors import CouncilError, OperatorError, Unreachable
-from council.runtime.messages import error_of
+from council.protocol.errors import OperatorError
+from council.runtime.answers import answer_of
 
-T = TypeVar("T")
 Answered = Callable[..., Awaitable[bytes]]
 # Error types whose data Ray would unpickle.
 _PICKLED = {ErrorType.Value(name) for name in ("TASK_EXECUTION_EXCEPTION", "TASK_CANCELLED")}
@@ -51,13 +49,6 @@ class Hello(TypedDict):
     python: str
 
 
-class Joined(TypedDict):
-    """A coordinator's answer to a sender that joins."""
-
-    council_id: str
-    session: str
-
-
 class NotBytes(ray_errors.RayError):
     """An actor answered a call with something other than bytes."""
 
@@ -70,43 +61,12 @@ def in_bytes(method: Callable[..., Awaitable[Any]]) -> Answered:
 
     @functools.wraps(method)
     async def answering(*arguments: Any) -> bytes:
-        try:
-            return answer(await method(*arguments))
-        except CouncilError as error:
-            return _refusal(error)
-        except Exception as error:  # noqa: BLE001 - an error of our own, which Ray would pickle
-            return _refusal(Unreachable(f"the coordinator failed: {error!r:.500}"))
+        return await answer_of(method, *arguments)
 
     return answering
 
 
-def answer(result: object) -> bytes:
-    """An answer that holds a result."""
-    return b"+" + msgspec.msgpack.encode(result)
-
-
-def _refusal(error: CouncilError) -> bytes:
-    content = (type(error).__name__, error.code, error.message, error.facts)
-    return b"-" + msgspec.msgpack.encode(content, enc_hook=repr)
-
-
 # The caller's side
-
-
-def result_or_raise(answer: bytes, kind: type[T]) -> T:
-    """The result in an answer. Raises the error in it, and Unreachable for anything else."""
-    try:
-        if answer[:1] == b"+":
-            return msgspec.msgpack.decode(answer[1:], type=kind)
-        if answer[:1] == b"-":
-            error = msgspec.msgpack.decode(answer[1:], type=tuple[str, str, str, dict[str, Any]])
-        else:
-            raise msgspec.DecodeError("it begins with neither + nor -")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        raise Unreachable(
-            f"the coordinator's answer can't be read ({problem}): is it of another version of this package?"
-        ) from None
-    raise error_of(*error)
 
 
 def find(name: str, namespace: str, actor: Any) -> Any:

@@ -20,10 +20,8 @@ from council.core.events import Event
 from council.core.state import Decision, Escalation, Moment, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.kinds.table import JOURNALED
-from council.protocol.errors import ReplayDiverged, StoreError, StoreFull, StoreLocked, StoreUnreachable
+from council.protocol.errors import ReplayDiverged, StoreError
 
-# Errors of a store that may pass by themselves: the operation is tried again.
-PASSING = (StoreLocked, StoreUnreachable, StoreFull)
 COMMITS_MAX = 10_000  # this many are counted until they are read
 
 

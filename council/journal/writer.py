@@ -26,11 +26,12 @@ from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
 from council.journal.packets import Descent, Packer, packet_id, unpacked
-from council.journal.record import PASSING, Journal, Record, Restorable, Snapshot
+from council.journal.record import Journal, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
 from council.journal.search_words import ENTER_AT
 from council.journal.store import PacketStore
 from council.protocol.errors import (
+    PASSING,
     CheckpointRefused,
     JournalCorrupt,
     OutOfOrder,

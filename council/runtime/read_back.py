@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from council.agents.messaging.logs import get_logger
-from council.journal.record import PASSING
+from council.protocol.errors import PASSING
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S
 from council.runtime.driver import Driver, Opened

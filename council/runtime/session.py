@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.mailbox import Courier, Reply
 from council.core.state import Decision
-from council.journal.record import PASSING
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import (
+    PASSING,
     CallerError,
     CouncilDied,
     CouncilError,

@@ -11,6 +11,7 @@ the text.
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -152,7 +153,12 @@ _REFUSED = {
         r"(?:journal|audit log|record)\b"
     ),
 }
-_PATTERNS = {why: re.compile(rf"\b(?:{pattern})") for why, pattern in _REFUSED.items()}
+
+
+@functools.cache  # compiling them takes 40 ms, and most commands need none
+def _patterns() -> dict[str, re.Pattern[str]]:
+    return {why: re.compile(rf"\b(?:{pattern})") for why, pattern in _REFUSED.items()}
+
 
 _BLANKS = re.compile(r"[\s_*~`\"'‘’“”,()<>\[\]-]+")
 _NOT = re.compile(r"n['’]t(?![a-z])")
@@ -172,6 +178,6 @@ def contradictions(texts: Iterable[tuple[str, str]]) -> tuple[Contradiction, ...
         Contradiction(where, found[0], why)
         for where, text in texts
         for plain in (_plain(text),)
-        for why, pattern in _PATTERNS.items()
+        for why, pattern in _patterns().items()
         if (found := pattern.search(plain))
     )

@@ -20,9 +20,9 @@ from council import Council
 from council.cluster import port as ray_side
 from council.cluster.actors import actor_name
 from council.cluster.actors import result as result_of
-from council.cluster.raw_answers import result_or_raise
 from council.config.settings import CouncilConfig
 from council.protocol.errors import CouncilError
+from council.runtime.answers import result_or_raise
 from tests.chaos.ledger import JOURNAL, Ledger, Round, mark
 from tests.chaos.load import KEY, PAUSE_S, Load, config
 from tests.chaos.proposals import proposal

@@ -146,15 +146,23 @@ def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Council], Council]
         council.close()
 
 
-def entry(name: str, *, pid: int, started: str | None = None) -> known.Known:
+def entry(
+    name: str,
+    *,
+    pid: int,
+    started: str | None = None,
+    socket: str | None = None,
+    machine: str = socket.gethostname(),
+) -> known.Known:
     return known.Known(
         name=name,
         namespace="council",
         address="127.0.0.1:1",
-        machine=socket.gethostname(),
+        machine=machine,
         since_wall_s=time.time(),
         pid=pid,
         started=started or reaper.process_started(pid),
         token="0" * 64,
         log=None,
+        socket=socket,
     )

@@ -95,8 +95,8 @@ WORKS: list[tuple[Any, int, str]] = [
     (["replay", "--url", "store.db"], 0, "come to the same again"),
     (["store", "info", "--url", "store.db"], 0, "sqlite"),
     (["identity", "show"], 0, "from what ships"),
-    (["status"], 4, "no council named council is up"),
-    (["escalations"], 4, "no council named council is up"),
+    (["status"], 4, "no council named 'council' is up"),
+    (["escalations"], 4, "no council named 'council' is up"),
     (["down"], 4, "nothing to take down"),
 ]
 

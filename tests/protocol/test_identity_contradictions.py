@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.protocol.identity.persona import _PATTERNS, contradictions
+from council.protocol.identity.persona import _patterns, contradictions
 
 FILE = Path(__file__).parent.parent / "corpus" / "personas.toml"
 CORPUS = tomllib.loads(FILE.read_text(encoding="utf-8"))
@@ -23,7 +23,7 @@ def found(text: str) -> set[str]:
 
 
 def test_each_pattern_finds_its_examples() -> None:
-    assert {why for _, why in REFUSED} == _PATTERNS.keys()
+    assert {why for _, why in REFUSED} == _patterns().keys()
     for words, why in REFUSED:
         assert why in found(words), words
 
@@ -98,5 +98,5 @@ def test_any_text_is_read_and_alike_each_time(text: str) -> None:
 
 def test_no_pattern_repeats_anything_without_a_bound() -> None:
     """So the work at each place of a text is bounded, and its sum grows with the length of the text alone."""
-    for why, pattern in _PATTERNS.items():
+    for why, pattern in _patterns().items():
         assert not re.search(r"[*+]|,\}", pattern.pattern), why

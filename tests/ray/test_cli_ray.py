@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +111,28 @@ def test_worker_processes_share_the_council_that_is_up(first: First) -> None:
     assert out.count("approved") == 3, err
 
 
+# Any import of Ray fails.
+WITHOUT_RAY = """
+import sys
+
+class NoRay:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "ray":
+            raise RuntimeError("ray is imported")
+
+sys.meta_path.insert(0, NoRay())
+"""
+
+
+def jobs(first: First) -> int:
+    """How many jobs Ray's dashboard lists."""
+    kept = json.loads(first.path.read_text(encoding="utf-8"))
+    token = {"Authorization": f"Bearer {kept['token']}"}
+    asked = urllib.request.Request(f"{kept['dashboard'].rstrip('/')}/api/jobs/", headers=token)
+    with urllib.request.urlopen(asked, timeout=HANG_S) as listed:
+        return len(json.load(listed))
+
+
 @pytest.mark.long
 def test_on_a_cluster_that_runs_a_council_is_detached_and_no_process_stays(
     first: First, shell: Shell
@@ -174,6 +197,32 @@ def test_a_ray_that_does_not_start_is_said(shell: Shell) -> None:
     assert found.returncode == 4, found.stderr
     assert "Ray did not start on this machine: " in found.stderr
     assert "internal error" not in found.stderr
+
+
+COMMANDS = (
+    ["status"],
+    ["escalations"],
+    ["log"],
+    ["budget"],
+    ["watch", "--since", "0", "--once"],
+    ["propose", "Raise the cache limit"],
+    ["doctor", "--offline"],
+)
+
+
+def test_commands_do_not_import_ray_and_leave_no_job(first: First, tmp_path: Path) -> None:
+    """Mutation: to connect over Ray, also where that works as well."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_RAY, encoding="utf-8")
+    shell = Shell(first.shell.folder)
+    shell.env["PYTHONPATH"] = f"{tmp_path}:{shell.env['PYTHONPATH']}"
+    before = jobs(first)
+    for command in COMMANDS:
+        done = shell.run(*command, "--name", "first")
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), (command, done.stderr)
+    program = shell.program(USES.replace("NAME", "first"))
+    assert program.communicate("Raise it\n", timeout=HANG_S)[0].split() == ["approved"]
+    assert jobs(first) == before
+    assert "ray is imported" in shell.run("status", "--address", "192.0.2.1:6379").stderr
 
 
 def test_it_comes_down_whole(ended: Ended) -> None:

@@ -24,6 +24,7 @@ from council.cluster.actors import RayTransport
 from council.cluster.panel_actor import Panel
 from council.config.settings import CouncilConfig
 from council.protocol.errors import OperatorError, Unreachable
+from council.runtime import answers
 from tests.patience import HANG_S, until
 from tests.runtime.harness import run
 
@@ -257,7 +258,7 @@ DEEP = b"\x91" * 200_000  # a list in a list in a list
 )
 def test_an_answer_that_cannot_be_read_is_told_as_that(told: bytes) -> None:
     with pytest.raises(Unreachable, match="the coordinator's answer can't be read"):
-        raw_answers.result_or_raise(told, dict[str, Any])
+        answers.result_or_raise(told, dict[str, Any])
 
 
 def test_bytes_of_any_size_are_taken_and_other_objects_of_this_process_are_left_alone(name: str) -> None:

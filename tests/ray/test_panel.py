@@ -23,10 +23,11 @@ import pytest
 import ray
 
 from council import Council
-from council.cluster import panel_actor, raw_answers
+from council.cluster import panel_actor
 from council.config.settings import CouncilConfig
 from council.gateway.panel import Server
 from council.protocol.errors import OperatorError
+from council.runtime import answers
 from tests.patience import HANG_S, until
 from tests.ray.nodes import free_port
 
@@ -128,7 +129,7 @@ def test_it_is_served_comes_back_when_killed_and_ends_with_its_council(served: C
     assert told
     assert (told["name"], sum(told["decided"].values())) == (name, before + 1)
     panel: Any = ray.get_actor(f"{name}/panel", namespace="council")
-    about = raw_answers.result_or_raise(ray.get(panel.about.remote()), dict[str, Any])
+    about = answers.result_or_raise(ray.get(panel.about.remote()), dict[str, Any])
     assert set(about) == {"url", "notice", "token"}
     killed = ray.get(panel.pid.remote())
     os.kill(killed, signal.SIGKILL)

@@ -18,8 +18,10 @@ from ray._private.authentication.http_token_authentication import get_auth_heade
 from ray.exceptions import ActorDiedError, RayError
 
 from council import Council
+from council.api import handle
 from council.api.client import handle_of
 from council.cluster import port, reaper
+from council.cluster.socket_port import SocketPort
 from council.protocol.errors import CouncilClosed, CouncilDied, CouncilError, Unreachable
 from tests.ray.nodes import Nodes
 from tests.ray.test_cli_ray import Shell, below, opened, until
@@ -68,6 +70,12 @@ def a_ray() -> None:
 
 
 @pytest.fixture
+def over_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the clients of this process use Ray, as where a council's host has no socket."""
+    monkeypatch.setattr(handle, "_by_socket", lambda wanted: None)
+
+
+@pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE", "RAY_ADDRESS"):
@@ -112,7 +120,11 @@ def hasty(*where: str, **how: Any) -> Council:
     made = patient(*where, **how)
     handle: Any = handle_of(made)
     handle.session._call_timeout_s = 15.0
-    handle.port._wanted = handle.port._wanted.model_copy(update={"call_timeout_s": 6.0})
+    soon = {"call_timeout_s": 6.0}
+    if isinstance(handle.port, SocketPort):
+        handle.port.config = handle.port.config.model_copy(update=soon)
+    else:
+        handle.port._wanted = handle.port._wanted.model_copy(update=soon)
     return made
 
 
@@ -166,6 +178,46 @@ def is_dead(actor: Any) -> bool:
     return False
 
 
+def end_and_begin_again(
+    shell: Shell, told: dict[str, Any], council: Council, other: Council, end: str
+) -> None:
+    """Ends the council while a proposal is in flight, and brings it up again."""
+    go = shell.folder / "go"
+    go.unlink()
+    draft, decided = council.draft("In flight", wait_for="all", timeout_s=300), list[Any]()
+    thread = threading.Thread(target=lambda: decided.append(council.propose(draft)))
+    thread.start()
+    until(lambda: other.status()["open_count"] == 1)
+    if end == "down":
+        assert shell.run("down", "--name", "again", "--yes").returncode == 0
+    else:
+        kill(told, end)
+    told |= up(shell)
+    go.touch()
+    thread.join(LONG_S)
+    assert [(each.proposal_id, each.outcome) for each in decided] == [(draft.msg_id, "approved")]
+    assert other.propose("Second")
+
+
+def test_a_client_of_the_socket_finds_its_council_again(shell: Shell) -> None:
+    """Also after its host, or the head of its Ray, was killed; and without Ray in this process."""
+    (shell.folder / "go").touch()
+    told = up(shell)
+    with patient(name="again") as council, patient(name="again") as other, hasty(name="again") as brief:
+        assert isinstance(handle_of(council).port, SocketPort)
+        for end in ("down", "host", "head"):
+            end_and_begin_again(shell, told, council, other, end)
+        assert brief.status()["decided"] == council.status()["decided"]
+        kill(told, "head")
+        with pytest.raises(CouncilDied, match="has crashed") as crashed:
+            brief.status()
+        assert crashed.value.code == "council_died"
+        assert shell.run("down", "--name", "again", "--yes").returncode == 0
+        with pytest.raises(CouncilClosed, match="was taken down, and is not up"):
+            brief.status()
+
+
+@pytest.mark.usefixtures("over_ray")
 def test_a_client_finds_its_council_again(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutations: to leave Ray the token that it read first; to end a call with the connection it began on; to look
     for the council in order to leave it, or still when it is closed.
@@ -178,20 +230,7 @@ def test_a_client_finds_its_council_again(shell: Shell, monkeypatch: pytest.Monk
     council_id = council.status()["council_id"]
 
     for end in ("down", "host"):
-        go.unlink()
-        draft, decided = council.draft("In flight", wait_for="all", timeout_s=300), list[Any]()
-        thread = threading.Thread(target=lambda: decided.append(council.propose(draft)))  # noqa: B023
-        thread.start()
-        until(lambda: other.status()["open_count"] == 1)
-        if end == "down":
-            assert shell.run("down", "--name", "again", "--yes").returncode == 0
-        else:
-            kill(told, end)
-        told = up(shell)
-        go.touch()
-        thread.join(LONG_S)
-        assert [(each.proposal_id, each.outcome) for each in decided] == [(draft.msg_id, "approved")]
-        assert other.propose("Second")
+        end_and_begin_again(shell, told, council, other, end)
 
     # Its Ray is ended under a thread that waits for an answer over it.
     asked, failed = shell.folder / "asked", list[BaseException]()
@@ -236,6 +275,7 @@ def test_a_client_finds_its_council_again(shell: Shell, monkeypatch: pytest.Monk
     assert shell.run("down", "--name", "again", "--yes").returncode == 0
 
 
+@pytest.mark.usefixtures("over_ray")
 def test_a_crash_is_told_from_an_end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     told = up(shell)
     with patient(name="again") as council, hasty(name="again") as brief:
@@ -287,6 +327,7 @@ def test_a_crash_is_told_from_an_end(shell: Shell, monkeypatch: pytest.MonkeyPat
     assert get_auth_headers_if_auth_enabled({})["authorization"] == "Bearer the caller's own"
 
 
+@pytest.mark.usefixtures("over_ray")
 def test_a_client_follows_its_council_from_ray_to_ray(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutations: to take a head for the one before it, since it listens there; to keep to a Ray that runs still."""
     (shell.folder / "council.toml").unlink()

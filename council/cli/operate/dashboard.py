@@ -86,7 +86,7 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
     reads it within seconds. A file of others is left as it is.
     """
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
+    with opened(Where(config, name, address), report, sole="running", over_ray=True) as (council, _):
         from council.cluster import panel_actor
 
         done = panel_actor.install_dashboard()
@@ -109,7 +109,7 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
 
 def _addresses(where: Where, report: Report) -> dict[str, Any]:
     """All addresses, with the tokens. Raises what ``opened`` raises."""
-    with opened(where, report, sole="running") as (council, _):
+    with opened(where, report, sole="running", over_ray=True) as (council, _):
         from council.cluster import known, panel_actor
 
         panel = panel_actor.about_panel(council.config, council.config.call_timeout_s)
