@@ -221,7 +221,8 @@ class SeatConfig(_Settings):
     )
 
     def __init__(self, name: str, **settings: Unpack[SeatSettings]) -> None:
-        super().__init__(name=name, **settings)
+        given: Any = {"name": name, **settings}
+        super().__init__(**given)
 
     @model_validator(mode="before")
     @classmethod

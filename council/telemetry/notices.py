@@ -155,7 +155,8 @@ def _content(escalation: Escalation, decision: Decision | None, view: View) -> d
             content["action"] = proposal.action.model_dump(mode="json")
     if decision is not None and decision.answer is not None:
         content["answer_reason"] = decision.answer.reason
-    return plain(content)
+    told: dict[str, Any] = plain(content)
+    return told
 
 
 def _time(wall_s: float) -> str:
