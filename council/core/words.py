@@ -7,14 +7,11 @@ reasons and summaries, so that characters that are not printable are shown as nu
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from council.agents.static.marks import CORE_RULES, NO_OBJECTION, POLICY
+from council.agents.static.marks import NO_OBJECTION, without_marks
 
-# What Prime and Lite without a model say in front of each reason.
-_NOISE = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
 # Characters of a reason or summary, in one line and in an explanation.
 SHORT, LONG = 160, 1_000
 
@@ -119,7 +116,7 @@ def _next(decision: Any) -> str:
 
 def _text(text: str, chars_max: int) -> str:
     """``text`` on one line, without noise, cut, and with what is not printable as numbers."""
-    flat = _NOISE.sub("", " ".join(text[: 4 * chars_max].split()))
+    flat = without_marks(" ".join(text[: 4 * chars_max].split()))
     flat = "".join(char if char.isprintable() else _numbered(ord(char)) for char in flat)
     return f"{flat[: chars_max - 1]}…" if len(flat) > chars_max else flat
 
