@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 CORE_RULES = "static checks of the core rules, no model: "
 POLICY = "static policy checks, no model: "
 CODE = "(static checks: syntax, ruff, bandit)"
 # What such checks can say at most in favour of a proposal.
 NO_OBJECTION = "no objection found (static checks only)"
+
+
+_IN_FRONT = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
+
+
+def without_marks(text: str) -> str:
+    """A reason, or a text that quotes some, without what stands in front of each reason of static checks."""
+    return _IN_FRONT.sub("", text)
 
 
 def is_static(reason: str) -> bool:
