@@ -1047,6 +1047,9 @@ def test_a_guard_needs_no_parentheses() -> None:
             council.aio.guard(lambda: None)  # type: ignore[type-var]
         with pytest.raises(CallerError, match=r"guard is given 'high', expected a function; .* guard\(risk="):
             council.guard("high")  # type: ignore[type-var]
+        for kind in (classmethod, staticmethod, property):
+            with pytest.raises(CallerError, match=f"write @{kind.__name__} above the guard"):
+                council.guard(kind(len))  # type: ignore[type-var]
         with pytest.raises(TypeError, match=r"guard\(\) takes no keyword 'riks'; did you mean risk"):
             council.guard(riks="high")  # type: ignore[call-overload]
 

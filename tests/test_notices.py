@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hmac
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,8 +18,10 @@ import pytest
 
 from council import Council, SeatConfig
 from council.agents.mind import Case, Opinion
+from council.api.client import handle_of
 from council.config.load import load
 from council.protocol.errors import ConfigError, OperatorError
+from council.runtime import session
 from council.telemetry import delivery
 from council.telemetry.delivery import Channel, to_command, to_webhook
 from tests.logged import capture_logs
@@ -200,6 +204,71 @@ def test_a_webhook_that_is_away_gets_it_later(hook: Hook) -> None:
     assert len({headers["webhook-id"] for headers, _ in hook.requests}) == 1
 
 
+@contextlib.contextmanager
+def answers(said: bytes, times: int, pause_s: float = 0.0) -> Iterator[str]:
+    """The address of a server that answers ``said`` and waits, ``times`` times, whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def serve() -> None:
+            connection = server.accept()[0]
+            with connection, contextlib.suppress(OSError):  # the client has gone
+                connection.recv(65_536)
+                for _ in range(times):
+                    connection.sendall(said)
+                    if ended.wait(pause_s):
+                        break
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        ended.set()
+        thread.join(HANG_S)
+
+
+@pytest.mark.parametrize("said", [b"hello\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200])
+def test_an_answer_that_is_not_http_does_not_end_the_channel(said: bytes, hook: Hook) -> None:
+    """Mutation: an error of http.client, which is no OSError, ends the thread, and all later notices are lost."""
+    with answers(said, 1) as url, capture_logs() as logs:
+        to = iter([url, hook.url])
+        channel = Channel("webhook", lambda notice: to_webhook(next(to), KEY, HANG_S)(notice), pauses_s=())
+        channel.send(notice(1))
+        channel.send(notice(2))
+        until(lambda: len(hook.requests) == 1)
+        channel.close()
+    assert hook.notices[0]["id"] == notice(2)["id"]
+    assert [each["event"] for each in logs] == ["notice lost"]
+    assert "not HTTP" in logs[0]["why"]
+
+
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for() -> None:
+    """Mutation: the timeout is that of each byte, so that such a webhook delays all notices without end."""
+    with (
+        answers(b"HTTP/1.1 200 O", 1_000_000, 0.001) as url,
+        pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"),
+    ):
+        to_webhook(url, KEY, 0.2)(notice())
+
+
+def test_a_notice_that_is_in_a_pause_at_the_end_is_tried_once_more() -> None:
+    tried = threading.Semaphore(0)
+    away = iter([True])
+
+    def deliver(_: Any) -> None:
+        tried.release()
+        if next(away, False):
+            raise OSError("away")
+
+    with capture_logs() as logs:
+        channel = Channel("webhook", deliver, pauses_s=(HANG_S,))
+        channel.send(notice())
+        until(lambda: any(each["event"] == "notice not delivered yet" for each in logs))
+        channel.close(HANG_S)
+    assert tried.acquire(timeout=0)
+    assert tried.acquire(timeout=0)
+    assert "notice lost" not in [each["event"] for each in logs]
+
+
 @pytest.mark.parametrize("code", [302, 307, 404])
 def test_what_can_not_be_delivered_is_logged_and_does_not_stop_the_next(hook: Hook, code: int) -> None:
     """Mutation: a redirect is followed."""
@@ -283,6 +352,15 @@ def test_the_end_of_a_council_does_not_wait_for_a_webhook_that_is_away() -> None
     assert logs[-1]["event"] == "notice lost"
 
 
+def test_the_end_of_a_council_waits_for_both_channels_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: one after the other, so that a close takes as long as both."""
+    both = threading.Barrier(2)
+    monkeypatch.setattr(Channel, "close", lambda self: both.wait(HANG_S))
+    with Council.inline(seats=SEATS, notify={"command": ["true"], "webhook": "https://127.0.0.1:1"}):
+        pass
+    assert not both.broken
+
+
 # Settings
 
 
@@ -297,6 +375,8 @@ def test_the_end_of_a_council_does_not_wait_for_a_webhook_that_is_away() -> None
         ({"webhook": "https://a:b@example.org"}, "expected https://… without name and password"),
         ({"webhok": "https://example.org"}, "did you mean webhook?"),
         ({"command": "page-me"}, "key notify.command: found 'page-me', expected a list of a program"),
+        ({"command": ["sh", "a\0b"]}, "key notify.command: found a list of 2, expected a list of a program"),
+        ({"command": ["sh", "x" * 5_000]}, "each up to 4,096 characters"),
         ({"command": ["x"], "remind_s": 0}, "key notify.remind_s: found 0, expected a number of seconds"),
     ],
 )
@@ -310,15 +390,38 @@ def test_a_wrong_table_is_named(table: dict[str, Any], said: str, tmp_path: Path
     assert said in raised.value.problems[0]
 
 
+@pytest.mark.parametrize("given", ["page-me", 'command = ["page-me"]', "{command = ["])
+def test_a_variable_that_is_no_table_is_named_with_an_example(given: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(env={"COUNCIL_NOTIFY": given})
+    (said,) = raised.value.problems
+    assert said.startswith("environment COUNCIL_NOTIFY: found ")
+    assert 'as in {command = ["/usr/local/bin/page-me"]}' in said
+
+
 def test_a_variable_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOOK", raising=False)
+    monkeypatch.delenv("HOOK_KEY", raising=False)
     with pytest.raises(ConfigError, match="in the variable HOOK, which is not set"):
         Council.inline(seats=SEATS, notify={"webhook": "env:HOOK"})
     monkeypatch.setenv("HOOK", "example.org")
     with pytest.raises(ConfigError, match="in the variable HOOK, which holds another value"):
         Council.inline(seats=SEATS, notify={"webhook": "env:HOOK"})
+    with pytest.raises(
+        ConfigError, match=r"^notify: the key of the webhook of council should be in the variable"
+    ):
+        Council.inline(seats=SEATS, notify={"webhook": "https://127.0.0.1:1", "key": "env:HOOK_KEY"})
     with pytest.raises(OperatorError, match="can't be read"):
         Council.inline(seats=SEATS, notify={"webhook": "https://127.0.0.1:1", "key": "file:/no/such/key"})
+
+
+def test_a_program_that_is_not_there_is_said_before_anybody_waits() -> None:
+    """It is no error, because the coordinator may run on another machine."""
+    with capture_logs() as logs:
+        Council.inline(seats=SEATS, notify={"command": ["/no/such/pager"]}).close()
+        Council.inline(seats=SEATS, notify={"command": [sys.executable]}).close()
+    (said,) = [each for each in logs if each["event"].startswith("notify: ")]
+    assert said["command"] == "/no/such/pager"
 
 
 # Where a caller waits
@@ -350,3 +453,17 @@ def test_a_guard_says_where_it_waits_before_it_is_answered() -> None:
         council.answer(escalation.escalation_id, approve=True, reason="now")
         thread.join(HANG_S)
     assert results == ["deployed"]
+
+
+def test_a_log_that_takes_nothing_does_not_stop_the_council(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a pipe that nobody reads. Mutation: the line is written on the council's loop."""
+    monkeypatch.setattr(session, "SAY_S", 0.01)
+    taken = threading.Event()
+    with Council.inline(seats=SEATS) as council:
+        handle_of(council).on_waiting = lambda _: taken.wait(HANG_S) and None
+        try:
+            standing = council.propose("Deploy")
+            assert council.decision(standing.proposal_id) is not None
+            assert not taken.is_set()
+        finally:
+            taken.set()

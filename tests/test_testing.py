@@ -55,6 +55,12 @@ def test_settings_of_the_machine_are_not_read(tmp_path: Path, monkeypatch: pytes
         assert (council.config.name, council.config.quorum) == ("council", 3)
 
 
+def test_seats_are_refused() -> None:
+    """Mutation: they are ignored, and the test tests other minds than it says."""
+    with pytest.raises(TypeError, match="have their own seats"):
+        approving(seats=[])
+
+
 TESTS = """
 import sys
 

@@ -169,6 +169,9 @@ class Guard:
                 raise CallerError(f"{name} is {type(given).__name__}, expected a function")
 
     def __call__(self, function: Any) -> Any:
+        if isinstance(function, (classmethod, staticmethod, property)):
+            kind = type(function).__name__
+            raise CallerError(f"guard is given a {kind}, expected a function: write @{kind} above the guard")
         if not callable(function):
             raise CallerError(
                 f"guard is given {function!r:.80}, expected a function; its settings are keywords, as in "

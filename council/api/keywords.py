@@ -74,7 +74,6 @@ class Guarding(TypedDict, total=False):
     verify: Callable[..., Any] | None
     revert: Callable[..., Any] | None
     requester: Requester | Mapping[str, str | None] | None
-    requester: Requester | Mapping[str, str | None] | None
 
 
 class ClientSettings(TypedDict, total=False):

@@ -13,6 +13,7 @@ NAME_WORDS = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or 
 NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
 DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
 PATH_CHARS_MAX = 255  # of a file, or of what is imported
+ARGUMENT_CHARS_MAX = 4_096  # of a command: a short script for a shell fits
 # A variable of our own prefix would be read as a setting.
 _KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
@@ -163,6 +164,12 @@ def is_webhook(value: str) -> str:
         raise ValueError("expected an address of HTTPS")
     if parts.port == 0 or "@" in parts.netloc or parts.fragment:
         raise ValueError("expected an address without name, password and fragment")
+    return value
+
+
+def is_argument(value: str) -> str:
+    if "\0" in value or len(value) > ARGUMENT_CHARS_MAX:
+        raise ValueError("expected an argument of a command")
     return value
 
 

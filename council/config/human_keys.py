@@ -80,14 +80,15 @@ def council_key(name: str, source: str, council_id: str) -> bytes:
     return hmac.digest(own, _DOMAIN + council_id.encode(), "sha256")
 
 
-def key_from(whose: str, source: str, kept: Path | None = None) -> bytes:
+def key_from(whose: str, source: str, kept: Path | None = None, *, setting: str = "humans") -> bytes:
     """The key that ``source`` names: ``kept`` (in the file of that name), ``file:/path`` or ``env:VARIABLE``.
 
-    Raises ConfigError if the variable holds no key, and OperatorError if the file can't be read or kept.
+    Raises ConfigError, which names ``setting``, if the variable holds no key. Raises OperatorError if the file can't
+    be read or kept.
     """
     kind, _, where = source.partition(":")
     if kind == "env":
-        return _from_environment(whose, where)
+        return _from_environment(whose, where, setting)
     if kind == "file":
         return _read(whose, Path(where).expanduser(), "put a whole one there")
     assert kept is not None
@@ -112,20 +113,23 @@ def _check_name(name: str) -> None:
         )
 
 
-def _from_environment(name: str, variable: str) -> bytes:
+def _from_environment(name: str, variable: str, setting: str) -> bytes:
     try:
         key = bytes.fromhex(os.environ[variable])
     except KeyError:
-        raise _unfit(f"the key of {name} should be in the variable {variable}, which is not set") from None
+        raise _unfit(
+            f"the key of {name} should be in the variable {variable}, which is not set", setting
+        ) from None
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise _unfit(f"the variable {variable} holds no key of {name}: expected {2 * KEY_BYTES} hex digits")
+        wrong = f"the variable {variable} holds no key of {name}: expected {2 * KEY_BYTES} hex digits"
+        raise _unfit(wrong, setting)
     return key
 
 
-def _unfit(problem: str) -> ConfigError:
-    return ConfigError(f"humans: {problem}", problems=(f"humans: {problem}",))
+def _unfit(problem: str, setting: str = "humans") -> ConfigError:
+    return ConfigError(f"{setting}: {problem}", problems=(f"{setting}: {problem}",))
 
 
 def human_key(name: str, folder: Path | None = None) -> bytes:

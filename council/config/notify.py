@@ -6,13 +6,17 @@ They are read where the council is launched, as the keys of humans are, because 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from council.agents.messaging.logs import get_logger
 from council.config.field_types import is_webhook
 from council.config.human_keys import key_from, state_dir
 from council.config.settings import CouncilConfig
 from council.protocol.errors import ConfigError
+
+log = get_logger("council")
 
 
 class Receivers(NamedTuple):
@@ -34,9 +38,12 @@ def receivers_of(config: CouncilConfig) -> Receivers | None:
     notify = config.notify
     if notify is None:
         return None
+    if notify.command and shutil.which(notify.command[0]) is None:
+        log.warning("notify: this machine has no such program", command=notify.command[0])
     url, key = _address(notify.webhook or ""), b""
     if url:
-        key = key_from(f"the webhook of {config.name}", notify.key, webhook_key_path(config))
+        whose = f"the webhook of {config.name}"
+        key = key_from(whose, notify.key, webhook_key_path(config), setting="notify")
     return Receivers(notify.command, url, key, notify.content, notify.remind_s, notify.timeout_s)
 
 

@@ -35,6 +35,7 @@ from council.config.settings import (
     seat_contradictions,
     unpriced,
 )
+from council.protocol.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "COUNCIL_"
 RAY_ORIGIN = "environment RAY_ADDRESS"  # the one variable of Ray's own that is a setting here
@@ -157,7 +158,7 @@ class Layers:
     ) -> bool:
         try:
             check.validate_python(value)
-        except ValidationError:
+        except (ValidationError, ConfigError):  # a table of its own, such as notify, raises the latter
             last = key.rpartition(".")[2]
             text = f"found {quoted_value(value)}, expected {expected(last, model)}"
             self._add(source, key, text, breaks="seats" if last == ENABLED else key)

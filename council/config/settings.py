@@ -221,7 +221,8 @@ class SeatConfig(_Settings):
     )
 
     def __init__(self, name: str, **settings: Unpack[SeatSettings]) -> None:
-        super().__init__(name=name, **settings)
+        given: Any = {"name": name, **settings}
+        super().__init__(**given)
 
     @model_validator(mode="before")
     @classmethod
@@ -299,10 +300,11 @@ DEFAULT_SEATS = tuple(map(SeatConfig, BUILT_IN))
 class NotifyConfig(_Settings):
     """Who is told of proposals that wait for a human (rules 1.9): a command, a webhook, or both."""
 
-    command: tuple[Annotated[str, Field(min_length=1, max_length=fields.PATH_CHARS_MAX)], ...] = fields.key(
+    command: tuple[Annotated[str, Field(min_length=1), AfterValidator(fields.is_argument)], ...] = fields.key(
         (),
         "the command that is run for each notice, which it reads from its standard input as JSON",
-        'a list of a program and its arguments, as in ["/usr/local/bin/page-me", "--loud"]',
+        'a list of a program and its arguments, as in ["/usr/local/bin/page-me", "--loud"], each up to '
+        f"{fields.ARGUMENT_CHARS_MAX:,} characters",
         strict=False,  # a list is as good as a tuple
         max_length=ENTRIES_MAX,
     )
@@ -319,7 +321,9 @@ class NotifyConfig(_Settings):
     )
     content: bool = fields.switch(False, "whether notices hold what the proposal and the human say")
     remind_s: float = fields.seconds(3600.0, 30 * DAY_S, "the time between reminders while it waits")
-    timeout_s: float = fields.seconds(10.0, 600.0, "how long the command may run, and the webhook be silent")
+    timeout_s: float = fields.seconds(
+        10.0, 600.0, "how long the command may run, and the webhook take to answer"
+    )
 
     @model_validator(mode="after")
     def _names_a_receiver(self) -> Self:
@@ -375,7 +379,7 @@ class CouncilConfig(_Settings):
     notify: NotifyConfig | None = fields.key(
         None,
         "who is told of proposals that wait for a human; unset: nobody (1.9)",
-        "a table with command, webhook, or both",
+        'a table with command, webhook, or both, as in {command = ["/usr/local/bin/page-me"]}',
         strict=False,
     )
     creator: str | None = fields.name(

@@ -32,7 +32,8 @@ def because(decision: Any, chars_max: int = SHORT) -> str:
         return f"{NO_OBJECTION if decision.static_only else _text(decision.reason, chars_max)}{dissent}"
     if decision.outcome == "rejected" and against:
         return "; ".join(against)
-    return "; ".join([_text(decision.reason, chars_max), *against])
+    asked = [_text(why, chars_max) for why in _why_human(decision)]
+    return "; ".join([_text(decision.reason, chars_max), *asked, *against])
 
 
 def objections(decision: Any) -> list[tuple[str, str]]:
@@ -40,12 +41,18 @@ def objections(decision: Any) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     if decision.answer is not None and not decision.answer.approve:
         found[decision.answer.reason or "no reason was given"] = decision.answer.human
-    if decision.ruling is not None and decision.ruling.ruling != "confirm":
+    if decision.ruling is not None and decision.ruling.ruling == "reject":
         found.setdefault(decision.ruling.reason, decision.ruling.seat)
     for ballot in decision.ballots:
         if ballot.vote == "no":
             found.setdefault(ballot.reason, ballot.seat)
     return [(who, why) for why, who in found.items()]
+
+
+def _why_human(decision: Any) -> list[str]:
+    """Why Prime left it to a human, if it did. This is no objection."""
+    ruling = decision.ruling
+    return [ruling.reason] if ruling is not None and ruling.ruling == "human" else []
 
 
 def explained(decision: Any) -> str:
@@ -56,6 +63,9 @@ def explained(decision: Any) -> str:
     ]
     if decision.static_only:
         lines.append(f"Note: {NO_OBJECTION}.")
+    lines += [
+        f"Question of {decision.ruling.seat} to a human: {_text(why, LONG)}" for why in _why_human(decision)
+    ]
     lines += [f"Objection of {who}: {_text(why, LONG)}" for who, why in objections(decision)]
     lines += [
         f"Abstention of {ballot.seat}: {_text(ballot.reason, LONG)}"
@@ -94,8 +104,8 @@ def _next(decision: Any) -> str:
         return "It may be done once, exactly as it was proposed."
     if not decision.final:
         return (
-            "It must not be done before a human approves it: "
-            f"council answer {decision.escalation_id} --approve, or --reject."
+            "It must not be done before a human approves it. "
+            f"The human, and nobody else, answers: council answer {decision.escalation_id}"
         )
     if decision.outcome == "cancelled":
         return "It must not be done. Its proposer took it back, and may propose it again."
@@ -110,5 +120,10 @@ def _next(decision: Any) -> str:
 def _text(text: str, chars_max: int) -> str:
     """``text`` on one line, without noise, cut, and with what is not printable as numbers."""
     flat = _NOISE.sub("", " ".join(text[: 4 * chars_max].split()))
-    flat = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in flat)
+    flat = "".join(char if char.isprintable() else _numbered(ord(char)) for char in flat)
     return f"{flat[: chars_max - 1]}…" if len(flat) > chars_max else flat
+
+
+def _numbered(point: int) -> str:
+    """A character that can't be shown, as Python writes it."""
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"

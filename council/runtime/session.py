@@ -7,6 +7,7 @@ retry is never a second proposal (rules 1.12). A session belongs to one event lo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,6 +39,8 @@ RETRY_S = 0.2
 # Longer than any restart of a network or a machine. Without this limit a caller that waits for a human, maybe for a
 # day, would wait for a council that is gone.
 UNREACHABLE_MAX_S = 600.0
+# How long a proposal waits for the line that says where it waits for a human.
+SAY_S = 1.0
 
 
 class Port(Protocol):
@@ -163,7 +166,7 @@ class Session:
     ) -> Decision:
         """The decision on a proposal, or its standing once it waits for a human, unless the call waits for that too.
 
-        ``on_waiting`` is called with the standing once it waits for a human.
+        ``on_waiting`` is called on a thread with the standing once it waits for a human.
 
         Raises the council's refusal, and CouncilDied. Raises NoAnswer if there is no answer in twice the time budget:
         by then the council must have decided or asked a human (rules 1.8). Raises Unreachable once no call has
@@ -199,8 +202,9 @@ class Session:
         assert standing is not None
         if standing.final:
             return standing
-        if on_waiting is not None:
-            on_waiting(standing)
+        if on_waiting is not None:  # it may write to a terminal or a pipe that takes nothing
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(on_waiting, standing), SAY_S)
         if not wait_for_human:
             return standing
         return await self._answer(waiting.final, human_timeout_s, envelope.msg_id)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import hmac
+import http.client
 import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -86,13 +88,15 @@ class Channel:
 
     def _attempt(self, notice: Notice) -> None:
         for pause_s in (*self._pauses_s, None):
+            last = pause_s is None or self._closing.is_set()
             try:
                 return self._deliver(notice)
             except (OSError, ValueError) as error:
                 why = f"{type(error).__name__}: {error}"
-            if pause_s is None or self._closing.wait(pause_s):
+            if last:
                 break
             log.warning("notice not delivered yet", channel=self._shown, notice=notice["id"], why=why)
+            self._closing.wait(pause_s)
         log.error("notice lost", channel=self._shown, notice=notice["id"], why=why)
 
 
@@ -100,7 +104,7 @@ def to_command(arguments: Sequence[str], timeout_s: float) -> Callable[[Notice],
     """Runs a command for each notice, with the notice as JSON on its standard input.
 
     It fails if the command does not start, ends with another code than 0, or runs longer than ``timeout_s``; then it
-    is ended with all that it has started.
+    is ended. What it leaves in its process group is ended in any case.
     """
 
     def deliver(notice: Notice) -> None:
@@ -137,8 +141,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def to_webhook(url: str, key: bytes, timeout_s: float) -> Callable[[Notice], None]:
-    """Posts each notice as JSON, signed with ``key``. It fails for each answer but 2xx. It follows no redirect."""
-    opener = urllib.request.build_opener(_NoRedirect)
+    """Posts each notice as JSON, signed with ``key``. It follows no redirect.
+
+    It fails for each answer but 2xx, and if connecting, sending or the answer takes longer than ``timeout_s``.
+    """
+    opener = urllib.request.build_opener(_NoRedirect, _Http, _Https)
 
     def deliver(notice: Notice) -> None:
         body, at = _body(notice), str(int(time.time()))
@@ -156,6 +163,10 @@ def to_webhook(url: str, key: bytes, timeout_s: float) -> Callable[[Notice], Non
         except urllib.error.HTTPError as error:
             with error:
                 raise OSError(f"the webhook answered {error.code} {error.reason}") from None
+        except urllib.error.URLError as error:
+            raise OSError(f"the webhook can't be reached: {error.reason}") from None
+        except http.client.HTTPException as error:
+            raise OSError(f"the webhook's answer is not HTTP: {error!r:.200}") from None
 
     return deliver
 
@@ -165,6 +176,46 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
+
+
+class _LimitedHTTP(http.client.HTTPConnection):
+    """Waits for an answer no longer than its timeout, also if the answer comes byte by byte."""
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        connected, late = self.sock, threading.Event()
+
+        def end() -> None:
+            late.set()
+            with contextlib.suppress(OSError):  # it was closed just now
+                connected.shutdown(socket.SHUT_RDWR)
+
+        limit = threading.Timer(self.timeout or 0, end)
+        limit.daemon = True
+        limit.start()
+        try:
+            response = super().getresponse()
+        except (OSError, http.client.HTTPException):
+            if not late.is_set():
+                raise
+        finally:
+            limit.cancel()
+        if late.is_set():
+            raise TimeoutError(f"the webhook did not answer within {self.timeout:g} s")
+        return response
+
+
+class _LimitedHTTPS(_LimitedHTTP, http.client.HTTPSConnection):
+    pass
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_LimitedHTTP, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_LimitedHTTPS, req)
 
 
 def _body(notice: Notice) -> bytes:

@@ -85,7 +85,7 @@ class Notices(Watcher):
                 self._send("reminder", waiting.escalation, view)
 
     async def closed(self) -> None:
-        await asyncio.to_thread(self._close_channels)
+        await asyncio.gather(*(asyncio.to_thread(channel.close) for channel in self._channels))
 
     def _close_channels(self) -> None:
         for channel in self._channels:
@@ -155,7 +155,8 @@ def _content(escalation: Escalation, decision: Decision | None, view: View) -> d
             content["action"] = proposal.action.model_dump(mode="json")
     if decision is not None and decision.answer is not None:
         content["answer_reason"] = decision.answer.reason
-    return plain(content)
+    told: dict[str, Any] = plain(content)
+    return told
 
 
 def _time(wall_s: float) -> str:

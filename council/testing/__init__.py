@@ -64,5 +64,7 @@ def _inline(opinion: Opinion, ruling: Ruling, settings: dict[str, Any]) -> Counc
     from council.api.client import Council
     from council.config.settings import BUILT_IN, MEMORY, CouncilConfig, SeatConfig
 
+    if "seats" in settings:
+        raise TypeError("these councils have their own seats: for others, use Council.inline(seats=...)")
     seats = tuple(SeatConfig(name, mind=_Always(opinion, ruling)) for name in BUILT_IN)
     return Council.inline(CouncilConfig(**{"store": MEMORY, **settings, "seats": seats}))

@@ -69,7 +69,7 @@ def test_one_line_says_outcome_tally_and_who_objected() -> None:
     [
         (REJECTED, "change what is objected to"),
         (APPROVED, "It may be done once"),
-        (WAITING, "council answer esc-p1 --approve, or --reject"),
+        (WAITING, "The human, and nobody else, answers: council answer esc-p1"),
         (replace(REJECTED, outcome="deferred"), "No human answered in time"),
         (replace(REJECTED, outcome="cancelled"), "Its proposer took it back"),
     ],
@@ -121,10 +121,24 @@ def test_a_notebook_is_shown_a_table_and_no_markup_of_others() -> None:
 
 
 def test_texts_of_others_stay_on_their_line_and_show_what_is_hidden() -> None:
-    said = replace(REJECTED, reason="a\n\x1b[2Jb\u202ec", outcome="deferred", ballots=(), ruling=None)
-    assert str(said) == "deferred (1 yes, 2 no, 0 abstained): a \\u001b[2Jb\\u202ec"
+    said = replace(
+        REJECTED, reason="a\n\x1b[2Jb\u202ec\U000e0041", outcome="deferred", ballots=(), ruling=None
+    )
+    assert str(said) == "deferred (1 yes, 2 no, 0 abstained): a \\u001b[2Jb\\u202ec\\U000e0041"
     long = replace(REJECTED, ballots=tuple(ballot(f"s{n}", "no", f"{n} " * 9_000) for n in range(15)))
     assert "\n" not in str(long)
     assert len(repr(long)) < 1_000
     assert len(str(long)) < 4_000
     assert len(long.explain()) < 25_000
+
+
+def test_what_prime_leaves_to_a_human_is_no_objection() -> None:
+    """Mutation: an approved decision names Prime as one against it, because Prime had asked a human."""
+    asks = Ruling("p1", "prime", "human", "it can't be undone", 0.9, "high", "m2", "d2")
+    waiting = replace(WAITING, ballots=(), ruling=asks, reason="Prime ruled that a human must decide")
+    assert str(waiting).endswith("Prime ruled that a human must decide; it can't be undone")
+    assert "Question of prime to a human: it can't be undone" in waiting.explain().splitlines()
+    assert "Objection" not in waiting.explain()
+    approved = replace(APPROVED, ballots=(), ruling=asks, answer=Answer("p1", "ada", True, "", "m3", "d3"))
+    assert "against it" not in str(approved)
+    assert "Objection" not in approved.explain()
