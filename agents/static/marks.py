@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 CORE_RULES = "static checks of the core rules, no model: "
 POLICY = "static policy checks, no model: "
 CODE = "(static checks: syntax, ruff, bandit)"
 # What such checks can say at most in favour of a proposal.
 NO_OBJECTION = "no objection found (static checks only)"
+
+_PREFIXES = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
+
+
+def unmarked(reason: str) -> str:
+    """The reason without the words in front of it that only say who gave it. A ruling's reason quotes others."""
+    return _PREFIXES.sub("", reason)
 
 
 def is_static(reason: str) -> bool:

@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from council.agents.static.marks import NO_OBJECTION
+from council.agents.static.marks import NO_OBJECTION, unmarked
 from council.core.state import Spend
 from council.journal.entries import Entry
 from council.kinds.phrases import ID_SHOWN, certainty
@@ -223,7 +223,8 @@ def ballot_cells(ballot: Ballot) -> tuple[Text, Text, Text, Text, Text]:
 
 
 def shortened(reason: str) -> str:
-    """A reason, cut to what is read on a terminal."""
+    """A reason without the marks of static checks, cut to what is read on a terminal."""
+    reason = unmarked(reason)
     if len(reason) <= REASON_CHARS_MAX:
         return reason.strip() or "(no reason given)"
     rest = len(reason) - REASON_CHARS_MAX
@@ -237,13 +238,18 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
     if decided.tie_break is not None:
         yield "tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}")
     if (ruling := decided.ruling) is not None:
-        said = f"{ruling.seat}: {ruling.ruling} ({certainty(ruling.confidence, ruling.risk_level)}). "
-        yield "ruling", text(said + shortened(ruling.reason))
+        said = f"{ruling.seat}: {ruling.ruling} ({certainty(ruling.confidence, ruling.risk_level)})"
+        is_known = any(each.seat == ruling.seat and each.reason == ruling.reason for each in decided.ballots)
+        why = ", for the reason of its vote" if is_known else f". {shortened(ruling.reason)}"
+        yield "ruling", text(said + why)
     if (answer := decided.answer) is not None:
         said = f"{answer.human} {'approved' if answer.approve else 'rejected'} it"
         yield "human", text(f"{said}: {answer.reason}" if answer.reason else said)
     if decided.dissent:
-        yield "dissent", text(shortened(decided.dissent))
+        said = decided.dissent
+        for ballot in decided.ballots:  # the table of votes has their reasons
+            said = said.replace(f"): {ballot.reason}", ")")
+        yield "dissent", text(shortened(said))
     if decided.static_only:
         yield "seen", Text(NO_OBJECTION)
     if decided.early:

@@ -7,14 +7,11 @@ reasons and summaries, so that characters that are not printable are shown as nu
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from council.agents.static.marks import CORE_RULES, NO_OBJECTION, POLICY
+from council.agents.static.marks import NO_OBJECTION, unmarked
 
-# What Prime and Lite without a model say in front of each reason.
-_NOISE = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
 # Characters of a reason or summary, in one line and in an explanation.
 SHORT, LONG = 160, 1_000
 
@@ -50,9 +47,11 @@ def objections(decision: Any) -> list[tuple[str, str]]:
 
 
 def _why_human(decision: Any) -> list[str]:
-    """Why Prime left it to a human, if it did. This is no objection."""
+    """Why Prime left it to a human, if it did, unless that is an objection, too."""
     ruling = decision.ruling
-    return [ruling.reason] if ruling is not None and ruling.ruling == "human" else []
+    if ruling is None or ruling.ruling != "human":
+        return []
+    return [ruling.reason] if all(why != ruling.reason for _, why in objections(decision)) else []
 
 
 def explained(decision: Any) -> str:
@@ -70,7 +69,7 @@ def explained(decision: Any) -> str:
     lines += [
         f"Abstention of {ballot.seat}: {_text(ballot.reason, LONG)}"
         for ballot in decision.ballots
-        if ballot.vote == "abstain"
+        if ballot.vote == "abstain" and ballot.reason not in _why_human(decision)
     ]
     lines += [f"No vote of {seat}: {_text(why, LONG)}" for seat, why in decision.missing if not decision]
     return "\n".join([*lines, _next(decision)])
@@ -118,8 +117,8 @@ def _next(decision: Any) -> str:
 
 
 def _text(text: str, chars_max: int) -> str:
-    """``text`` on one line, without noise, cut, and with what is not printable as numbers."""
-    flat = _NOISE.sub("", " ".join(text[: 4 * chars_max].split()))
+    """``text`` on one line, without the marks of static checks, cut, and with what is not printable as numbers."""
+    flat = unmarked(" ".join(text[: 4 * chars_max].split()))
     flat = "".join(char if char.isprintable() else _numbered(ord(char)) for char in flat)
     return f"{flat[: chars_max - 1]}…" if len(flat) > chars_max else flat
 

@@ -372,7 +372,7 @@ def test_a_decision_is_shown_whole(cli: Cli, lived: Lived) -> None:
         "ada approved it: I was there",
         "2 yes, 1 no, 0 abstained",
         "prime: human (0.90). prime rules human",
-        "lite (no, 1.00): lite says no",
+        "dissent lite (no, 1.00) ",
         "by client",
         "high risk, confidence 1.00",
         "+1 h 1 min",
