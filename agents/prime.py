@@ -121,7 +121,7 @@ class Prime:
             or self._claims(case, sight)
             or _at_stake(stakes)
             or _doubted(sight)
-            or (_unknown(case, stakes) if self._asks else None)
+            or (_unknown(case) if self._asks else None)
             or _unread(case, sight)
             or self._rest(sight, stakes)
         )
@@ -257,14 +257,12 @@ def _at_stake(stakes: Stakes) -> Opinion | None:
     return None
 
 
-def _unknown(case: Case, stakes: Stakes) -> Opinion | None:
-    """An action of a tool that no check here knows. What it says it destroys or changes may be of limited reach."""
+def _unknown(case: Case) -> Opinion | None:
+    """An action of a tool that no check here knows."""
     found = effect_of(case)
     if found is None:
         return None
     effect, word = found
-    if stakes.reach == "limited" and effect in ("deletes", "writes"):
-        return None
     reason = (
         f"the tool is not known here, and {effect} by its name or arguments ({word}): a human should look"
     )

@@ -20,15 +20,16 @@ from rich.console import Console
 from rich.text import Text
 
 DOCS = Path(__file__).parent
-COLUMNS, ROWS = 80, 46
+COLUMNS, ROWS = 80, 32
 WAIT_S = 120.0
 AGENT = """
 from council import Council, NotApproved
 
-with Council.connect(sender="deploy-bot") as council:
+WHO = {"agent": "deploy-bot", "user": "ada", "host": "build-7", "folder": "~/shop", "repository": "shop"}
+with Council.connect() as council:
     council.propose("Rotate the staging key")
 
-    @council.guard(risk="high", wait_for_human=True)
+    @council.guard(risk="high", wait_for_human=True, requester=WHO)
     def drop_database(database: str, confirm: bool) -> None: ...
 
     try:
@@ -99,9 +100,15 @@ def main() -> None:
         try:
             agent = subprocess.Popen([sys.executable, "-c", AGENT], env=env, cwd=folder)
             waiting = until(lambda: council(env, "escalations")["escalations"])[0]["escalation_id"]
-            link = council(env, "dashboard", "--token")["panel_link"]
-            picture = ["--window-size=1280,900", "--virtual-time-budget=5000", f"--screenshot={DOCS / 'panel.png'}"]
-            subprocess.run([chromium, "--headless", "--no-sandbox", "--hide-scrollbars", *picture, link], check=True)
+            link = until(lambda: council(env, "dashboard", "--token")["dashboard"]["panel_link"])
+            picture = [
+                "--window-size=1280,900",
+                "--virtual-time-budget=5000",
+                f"--screenshot={DOCS / 'panel.png'}",
+            ]
+            subprocess.run(
+                [chromium, "--headless", "--no-sandbox", "--hide-scrollbars", *picture, link], check=True
+            )
             terminal = Terminal(env)
             try:
                 terminal.type(f"clear; council answer {waiting[4:12]}")

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -427,10 +428,11 @@ def test_a_process_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_long_path_has_its_socket_in_a_short_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    runtime = tmp_path / "r"
-    runtime.mkdir()
+    short = tempfile.TemporaryDirectory(dir="/tmp")  # tmp_path may be too long itself
+    request.addfinalizer(short.cleanup)
+    runtime = Path(short.name)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("long" * 40)))
     with Host() as host, Council.connect(name=NAME) as council:

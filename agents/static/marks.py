@@ -10,12 +10,12 @@ CODE = "(static checks: syntax, ruff, bandit)"
 # What such checks can say at most in favour of a proposal.
 NO_OBJECTION = "no objection found (static checks only)"
 
-_PREFIXES = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
+_IN_FRONT = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
 
 
-def unmarked(reason: str) -> str:
-    """The reason without the words in front of it that only say who gave it. A ruling's reason quotes others."""
-    return _PREFIXES.sub("", reason)
+def without_marks(text: str) -> str:
+    """A reason, or a text that quotes some, without what stands in front of each reason of static checks."""
+    return _IN_FRONT.sub("", text)
 
 
 def is_static(reason: str) -> bool:

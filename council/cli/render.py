@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from council.agents.static.marks import NO_OBJECTION, unmarked
+from council.agents.static.marks import NO_OBJECTION, without_marks
 from council.core.state import Spend
 from council.journal.entries import Entry
 from council.kinds.phrases import ID_SHOWN, certainty
@@ -224,7 +224,7 @@ def ballot_cells(ballot: Ballot) -> tuple[Text, Text, Text, Text, Text]:
 
 def shortened(reason: str) -> str:
     """A reason without the marks of static checks, cut to what is read on a terminal."""
-    reason = unmarked(reason)
+    reason = without_marks(reason)
     if len(reason) <= REASON_CHARS_MAX:
         return reason.strip() or "(no reason given)"
     rest = len(reason) - REASON_CHARS_MAX
@@ -265,7 +265,7 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
 
 
 def _answering(escalation_id: str) -> str:
-    return f"council answer {escalation_id} --approve | --reject --reason …"
+    return f"council answer {escalation_id}"
 
 
 def spending(accounts: Sequence[Account]) -> str:

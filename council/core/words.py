@@ -10,7 +10,7 @@ import html
 from collections.abc import Iterator
 from typing import Any
 
-from council.agents.static.marks import NO_OBJECTION, unmarked
+from council.agents.static.marks import NO_OBJECTION, without_marks
 
 # Characters of a reason or summary, in one line and in an explanation.
 SHORT, LONG = 160, 1_000
@@ -118,7 +118,7 @@ def _next(decision: Any) -> str:
 
 def _text(text: str, chars_max: int) -> str:
     """``text`` on one line, without the marks of static checks, cut, and with what is not printable as numbers."""
-    flat = unmarked(" ".join(text[: 4 * chars_max].split()))
+    flat = without_marks(" ".join(text[: 4 * chars_max].split()))
     flat = "".join(char if char.isprintable() else _numbered(ord(char)) for char in flat)
     return f"{flat[: chars_max - 1]}…" if len(flat) > chars_max else flat
 

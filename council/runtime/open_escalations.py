@@ -6,19 +6,16 @@ The core knows a proposal by its summary. The rest is in the proposal's envelope
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from msgspec.structs import asdict
 
+from council.agents.static import marks
 from council.core.state import Ballot, Escalation, RiskLevel, Ruling, plain
 from council.kinds.text import line
 from council.protocol import codec
 from council.protocol.envelope import Action, Envelope, Proposal, Requester
 from council.protocol.values import plain as thawed
-
-# A seat without a model begins each reason with these words.
-_STATIC = re.compile(r"static [a-z ]{1,40}, no model: ")
 
 
 class Waiting(Escalation, frozen=True):
@@ -121,9 +118,9 @@ def opened(waiting: Waiting) -> OpenEscalation:
 
 def reason_of(act: Ballot | Ruling) -> str:
     """The reason of a ballot or a ruling, without the words for a seat that has no model."""
-    return act.reason[found.end() :] if (found := _STATIC.match(act.reason)) else act.reason
+    return marks.without_marks(act.reason)
 
 
 def is_static(ballot: Ballot) -> bool:
     """Whether a seat without a model cast it."""
-    return _STATIC.match(ballot.reason) is not None
+    return marks.is_static(ballot.reason)

@@ -114,7 +114,7 @@ def test_pickled_bytes_from_nowhere_in_sight_are_a_human_s() -> None:
         ("Disable MFA for all users", None, "no", "high"),
         ("Refund order 12", None, "abstain", "high"),
         ("Tidy up", {"tool": "s3.delete_bucket", "args": {"bucket": "prod-assets"}}, "no", "high"),
-        ("Tidy up", {"tool": "s3.delete_bucket", "args": {"bucket": "staging-assets"}}, "yes", "med"),
+        ("Tidy up", {"tool": "s3.delete_bucket", "args": {"bucket": "staging-assets"}}, "abstain", "high"),
         ("Look at it", {"tool": "s3.list_buckets", "args": {"region": "production"}}, "yes", "low"),
         ("go", {"tool": "shell", "args": {"command": "make install"}}, "no", "med"),
         (

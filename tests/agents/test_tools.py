@@ -174,14 +174,16 @@ def test_prime_abstains_and_has_a_human_asked(effect: str) -> None:
     assert Prime().rule(case, []).ruling == "human"
 
 
-def test_a_limited_reach_is_believed_of_a_deletion_and_of_no_message() -> None:
-    def vote(tool: str, **args: str) -> str:
-        return Prime().review(Case("1", "ann", "Go on", action={"tool": tool, "args": args})).vote
-
-    assert vote("delete_bucket", bucket="staging-assets") == "yes"
-    assert vote("deploy", environment="staging") == "yes"
-    assert vote("send_email", text="as seen on staging") == "abstain"
-    assert vote("stripe.refund", charge="ch_3", note="as seen on staging") != "no"
+def test_a_limited_reach_is_not_believed_of_an_unknown_tool() -> None:
+    """Mutation: the word staging, which the agent itself wrote, makes a deletion harmless."""
+    for tool, args in (
+        ("delete_bucket", {"bucket": "staging-assets"}),
+        ("deploy", {"environment": "staging"}),
+        ("send_email", {"text": "as seen on staging"}),
+    ):
+        assert (
+            Prime().review(Case("1", "ann", "Go on", action={"tool": tool, "args": args})).vote == "abstain"
+        )
 
 
 def act(council: Council, tool: str = "send_email") -> str:

@@ -199,14 +199,14 @@ def test_an_sqlite_with_the_wal_fault_is_warned_of(
     address: str,
     opened: Callable[..., PacketStore],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     version: tuple[int, ...],
     warned: bool,
 ) -> None:
     monkeypatch.setattr("sqlite3.sqlite_version_info", version)
     store = opened(address)
     assert any("WAL-reset" in each for each in store.info().warnings) is warned
-    assert ("WAL-reset" in "".join(capsys.readouterr())) is warned
+    assert ("WAL-reset" in caplog.text) is warned
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

@@ -244,4 +244,6 @@ def answer(
             return UNDECIDED
         council_name = council.name
         decided = council.answer(found.escalation_id, approve=found.approve, reason=found.reason, human=human)
+    if wanted.asks and not json:  # the case was shown before
+        return report.result({}, str(decided), DONE)
     return submit.show(decided, report, council_name, "connected", DONE)
