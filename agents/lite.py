@@ -44,9 +44,9 @@ class Lite:
         """Its opinion, by the module's table. No text in a case makes it raise."""
         sight = inspect_case(case)
         if faults := sight.of("fault"):
-            return _says("no", f"found {listed(faults)}", 0.95, "high")
+            return _says("no", listed(faults), 0.95, "high")
         if concerns := sight.of("concern"):
-            return _says("no", f"found, without certainty, {listed(concerns)}", 0.65, "med")
+            return _says("no", f"without certainty: {listed(concerns)}", 0.65, "med")
         if sight.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)
             return _says("abstain", f"I could not read all of it: {listed(sight.unread)}", UNREAD, "med")
         if not readable(case, sight):

@@ -13,12 +13,12 @@ def main() -> None:
             return f"dropped {database}"
 
         # In a real program the agent waits here, and a person answers from elsewhere.
-        agent = threading.Thread(target=lambda: print(drop_database(database="staging")))
+        agent = threading.Thread(target=lambda: print(drop_database(database="prod")))
         agent.start()
         while not (waiting := council.escalations()) and agent.is_alive():
             agent.join(0.05)
         print(waiting[0].summary)
-        decision = council.answer(waiting[0].escalation_id, approve=True, reason="staging is empty")
+        decision = council.answer(waiting[0].escalation_id, approve=True, reason="it is backed up")
         print(decision)
         agent.join()
 

@@ -98,3 +98,19 @@ def test_examples_run(number: int, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "an example shows something"
+
+
+def test_the_readme_shows_what_its_example_prints(tmp_path: Path) -> None:
+    """Its long line is wrapped there."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"```python\n(.*?)```\s+```text\n(.*?)```", text, re.S)
+    assert shown is not None
+    done = subprocess.run(
+        [sys.executable, "-c", shown[1]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
+    )
+    assert done.stdout.split() == shown[2].split()

@@ -21,7 +21,7 @@ from tests.patience import HANG_S, until
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What each program prints, among other lines, as regular expressions.
 PRINTS = {
-    "answer.py": ["drop_database", "approved", "dropped staging"],
+    "answer.py": ["drop_database", "approved", "dropped prod"],
     "batch.py": [r"\{'approved': 100\}"],
     "follow_events.py": ["proposal", "ballot", "decision"],
     "guard_a_tool.py": ["ls build", "would run", "rm -rf /", "rejected"],
@@ -97,7 +97,7 @@ def test_the_web_app_answers(tmp_path: Path) -> None:
                 return probe.connect_ex(("127.0.0.1", port)) == 0
 
         until(is_up)
-        code, answer = delete("staging")
+        code, answer = delete("invoices")
     finally:
         server.terminate()
         server.wait(HANG_S)

@@ -10,7 +10,6 @@ CODE = "(static checks: syntax, ruff, bandit)"
 # What such checks can say at most in favour of a proposal.
 NO_OBJECTION = "no objection found (static checks only)"
 
-
 _IN_FRONT = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
 
 

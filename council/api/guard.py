@@ -414,5 +414,5 @@ def _is_async(function: Any) -> bool:
 
 
 def _name_of(function: Any) -> str:
-    """A function's name; for a callable object, that of its class."""
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
+    """A function's name, without those of the functions it is defined in; for a callable object, its class's."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__)).rpartition("<locals>.")[2]

@@ -224,6 +224,7 @@ def settings(lines: Sequence[tuple[str, Any, str]]) -> Table:
     found = table("key", "value", "from", wide="from")
     found.columns[1].no_wrap = False
     found.columns[1].overflow = "fold"
+    found.columns[1].ratio, found.columns[2].ratio = 5, 2  # a long value leaves room for its source
     for key, value, origin in lines:
         set_by_hand = origin != "default"
         shown = Text("not set", DIM) if value is None else text(value, "bold" if set_by_hand else "")

@@ -238,13 +238,18 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
     if decided.tie_break is not None:
         yield "tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}")
     if (ruling := decided.ruling) is not None:
-        said = f"{ruling.seat}: {ruling.ruling} ({certainty(ruling.confidence, ruling.risk_level)}). "
-        yield "ruling", text(said + shortened(ruling.reason))
+        said = f"{ruling.seat}: {ruling.ruling} ({certainty(ruling.confidence, ruling.risk_level)})"
+        is_known = any(each.seat == ruling.seat and each.reason == ruling.reason for each in decided.ballots)
+        why = ", for the reason of its vote" if is_known else f". {shortened(ruling.reason)}"
+        yield "ruling", text(said + why)
     if (answer := decided.answer) is not None:
         said = f"{answer.human} {'approved' if answer.approve else 'rejected'} it"
         yield "human", text(f"{said}: {answer.reason}" if answer.reason else said)
     if decided.dissent:
-        yield "dissent", text(shortened(decided.dissent))
+        said = decided.dissent
+        for ballot in decided.ballots:  # the table of votes has their reasons
+            said = said.replace(f"): {ballot.reason}", ")")
+        yield "dissent", text(shortened(said))
     if decided.static_only:
         yield "seen", Text(NO_OBJECTION)
     if decided.early:

@@ -47,9 +47,11 @@ def objections(decision: Any) -> list[tuple[str, str]]:
 
 
 def _why_human(decision: Any) -> list[str]:
-    """Why Prime left it to a human, if it did. This is no objection."""
+    """Why Prime left it to a human, if it did, unless that is an objection, too."""
     ruling = decision.ruling
-    return [ruling.reason] if ruling is not None and ruling.ruling == "human" else []
+    if ruling is None or ruling.ruling != "human":
+        return []
+    return [ruling.reason] if all(why != ruling.reason for _, why in objections(decision)) else []
 
 
 def explained(decision: Any) -> str:
@@ -67,7 +69,7 @@ def explained(decision: Any) -> str:
     lines += [
         f"Abstention of {ballot.seat}: {_text(ballot.reason, LONG)}"
         for ballot in decision.ballots
-        if ballot.vote == "abstain"
+        if ballot.vote == "abstain" and ballot.reason not in _why_human(decision)
     ]
     lines += [f"No vote of {seat}: {_text(why, LONG)}" for seat, why in decision.missing if not decision]
     return "\n".join([*lines, _next(decision)])
@@ -115,7 +117,7 @@ def _next(decision: Any) -> str:
 
 
 def _text(text: str, chars_max: int) -> str:
-    """``text`` on one line, without noise, cut, and with what is not printable as numbers."""
+    """``text`` on one line, without the marks of static checks, cut, and with what is not printable as numbers."""
     flat = without_marks(" ".join(text[: 4 * chars_max].split()))
     flat = "".join(char if char.isprintable() else _numbered(ord(char)) for char in flat)
     return f"{flat[: chars_max - 1]}…" if len(flat) > chars_max else flat

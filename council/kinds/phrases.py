@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from council.agents.static.marks import without_marks
 from council.core.state import Decision, Spend
 from council.kinds.row import Data, Phrase
 from council.kinds.text import council_text, count, line
@@ -55,7 +56,7 @@ def ruling(data: Data) -> Phrase:
 
 def _judged(act: Data, chosen: str, late: str = "") -> Phrase:
     how = certainty(act["confidence"], act["risk_level"])
-    return Phrase(f"{late}{act['seat']} {chosen} {how}", act["reason"])
+    return Phrase(f"{late}{act['seat']} {chosen} {how}", without_marks(act["reason"]))
 
 
 def answer(data: Data) -> Phrase:

@@ -114,7 +114,7 @@ class Notices(Watcher):
             "asked_at": _time(escalation.asked_wall_s),
             "expires_at": _time(escalation.expires_wall_s),
         }
-        text = f"council {self._council}: {identity} {_TEXTS[kind]}"
+        text = f"council {self._council!r}: {identity} {_TEXTS[kind]}"
         if decision is None:
             how = self._how.format(id=identity)
             text += f" (risk {escalation.risk_level}) until {notice['expires_at']}. To answer: {how}"

@@ -92,7 +92,7 @@ WORKS: list[tuple[Any, int, str]] = [
     ),
     (["log", "--url", "store.db"], 0, "Tidy up the notes"),
     (["verify", "--url", "store.db"], 0, "holds"),
-    (["replay", "--url", "store.db"], 0, "come to the same again"),
+    (["replay", "--url", "store.db"], 0, "replayed, each with the effects in the journal"),
     (["store", "info", "--url", "store.db"], 0, "sqlite"),
     (["identity", "show"], 0, "from what ships"),
     (["status"], 4, "no council named 'council' is up"),

@@ -372,7 +372,7 @@ def test_a_decision_is_shown_whole(cli: Cli, lived: Lived) -> None:
         "ada approved it: I was there",
         "2 yes, 1 no, 0 abstained",
         "prime: human (0.90). prime rules human",
-        "lite (no, 1.00): lite says no",
+        "dissent lite (no, 1.00) ",
         "by client",
         "high risk, confidence 1.00",
         "+1 h 1 min",
@@ -561,7 +561,7 @@ def test_a_proposal_whose_records_are_gone_is_shown_as_decided(cli: Cli, up: Up)
 def test_a_journal_is_replayed(cli: Cli, lived: Lived) -> None:
     said = cli("replay", *lived.options)
     assert said.code == 0, said
-    told = "31 records come to the same again, word for word: 6 decisions, 2 escalations to a human"
+    told = "31 records replayed, each with the effects in the journal: 6 decisions, 2 escalations to a human"
     assert f"test: {told}" in " ".join(said.out.split())
     (found,) = documents(cli("replay", *lived.options, "--json").out)
     assert found["replayed"] == {"council": "test", "records": 31, "decisions": 6, "escalations": 2}

@@ -100,6 +100,24 @@ def test_a_decision_shows_all_that_it_holds() -> None:
         assert said in shown, said
 
 
+def test_a_reason_is_shown_once_and_without_the_mark_of_static_checks() -> None:
+    reason = "static checks of the core rules, no model: it can't be undone"
+    shown = flat(
+        render.decision(
+            replace(
+                FULL,
+                ballots=(ballot("prime", "yes", reason=reason), ballot("lite", "no")),
+                ruling=Ruling("1a", "prime", "human", reason, 0.8, "med", "4d", "5e"),
+                dissent=f"prime (yes, 0.90): {reason}",
+            )
+        )
+    )
+    assert shown.count("it can't be undone") == 1
+    assert "no model:" not in shown
+    assert "ruling prime: human (0.80, med risk), for the reason of its vote" in shown
+    assert "dissent prime (yes, 0.90)" in shown
+
+
 def test_a_decision_that_waits_names_the_command_that_answers_it() -> None:
     waits = replace(FULL, standing="escalated", outcome=None, final=False)
     shown = flat(render.decision(waits))

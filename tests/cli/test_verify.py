@@ -74,7 +74,7 @@ def test_a_journal_that_holds(cli: Cli, path: Path) -> None:
     said = cli("verify", "--url", str(path))
     assert said.code == 0, said
     assert f"journal council in {path} holds: 6 records, epoch 1" in said.out
-    assert "without a checkpoint it is not found" in said.out
+    assert "not checked without a checkpoint" in said.out
     assert said.err == "", "a bar in a log"
     found = document(cli("verify", "--url", str(path), "--json").out)
     assert found["exit_code"] == 0

@@ -142,3 +142,11 @@ def test_what_prime_leaves_to_a_human_is_no_objection() -> None:
     approved = replace(APPROVED, ballots=(), ruling=asks, answer=Answer("p1", "ada", True, "", "m3", "d3"))
     assert "against it" not in str(approved)
     assert "Objection" not in approved.explain()
+
+
+@pytest.mark.parametrize("vote", ["no", "abstain"])
+def test_the_reason_of_a_vote_and_a_ruling_is_said_once(vote: Vote) -> None:
+    asks = Ruling("p1", "prime", "human", "it can't be undone", 0.9, "high", "m2", "d2")
+    waiting = replace(WAITING, ballots=(ballot("prime", vote, "it can't be undone"),), ruling=asks)
+    assert waiting.explain().count("it can't be undone") == 1
+    assert str(waiting).count("it can't be undone") == 1

@@ -72,7 +72,7 @@ def review(
     change: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RANGE|COMMIT|FILE|-]",
+            metavar="RANGE|COMMIT|FILE|-",
             help="main..HEAD, a commit, a patch file, or - for standard input. By default HEAD.",
         ),
     ] = None,
@@ -159,7 +159,7 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
 
 def escalations(
     escalation: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="One of them, by 4 or more characters of its id.")
+        str | None, typer.Argument(metavar="ID", help="One of them, by 4 or more characters of its id.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them; without it the newest five.")] = False,
     name: Name = None,

@@ -126,6 +126,7 @@ def watch(
         int | None,
         typer.Option(
             min=0,
+            metavar="CURSOR",
             help="Begin after the event with this cursor, as in --json; 0: the oldest kept. Default: now.",
         ),
     ] = None,

@@ -47,7 +47,7 @@ def log(
     seat: Annotated[str | None, typer.Option(metavar="NAME", help="Only this seat, client or human.")] = None,
     since: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Only since this time.")] = None,
     until: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Only before this time.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many records; 0 for all.")] = SHOWN,
+    limit: Annotated[int, typer.Option(min=0, metavar="COUNT", help="How many records; 0 for all.")] = SHOWN,
     oldest_first: Annotated[
         bool, typer.Option("--oldest-first", help="Show the oldest records, instead of the newest.")
     ] = False,

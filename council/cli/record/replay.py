@@ -85,7 +85,7 @@ def _report_replay(replayed: Replay, council: str, report: Report) -> int:
         "escalations": replayed.escalations,
     }
     said = (
-        f"{clean(council)}: {count(replayed.records, 'record')} come to the same again, word for word: "
+        f"{clean(council)}: {count(replayed.records, 'record')} replayed, each with the effects in the journal: "
         f"{count(replayed.decisions, 'decision')}, {count(replayed.escalations, 'escalation')} to a human"
     )
     return report.result({"replayed": {"council": council, **counts}}, said)

@@ -331,7 +331,7 @@ def _lines(found: Verified, wanted: str | None) -> Iterator[str]:
     yield f"tree {found.tree_root.hex()}"
     kept = found.checkpoint
     if kept is None:
-        yield "without a checkpoint it is not found whether its end was cut off, or all of it replaced"
+        yield "not checked without a checkpoint: whether its end was cut off, or all of it replaced"
         return
     yield (
         f"it meets the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z at record {kept.position:,}; "

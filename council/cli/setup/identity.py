@@ -80,7 +80,7 @@ def show(
 @app.command("propose-change")
 def propose_change(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A charter with the new identity.")
+        Path | None, typer.Argument(metavar="FILE", help="A charter with the new identity.")
     ] = None,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the journal.")] = "",
     rollback: Annotated[
