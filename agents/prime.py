@@ -134,9 +134,9 @@ class Prime:
         if own.vote == "no" and own.confidence >= SURE:
             return Ruling("reject", own.reason, own.confidence, own.risk_level)
         if grave := [b for b in no if b.risk_level == "high" and b.confidence >= SURE]:
-            return Ruling("reject", f"{_seats(grave)} sure of a grave fault", _top(grave), "high")
+            return Ruling("reject", f"sure of a grave fault: {_seats(grave)}", _top(grave), "high")
         if len(no) >= 2:
-            return Ruling("reject", f"{_seats(no)} against it", _top(no), _worst(no))
+            return Ruling("reject", f"against it: {_seats(no)}", _top(no), _worst(no))
         if not (own.confidence >= LOW):  # it could not read everything, or has a finding that it can't weigh
             return Ruling("human", own.reason, 0.8, own.risk_level)
         if all(any(b.confidence >= CONTRADICTED for b in side) for side in (yes, no)):

@@ -434,6 +434,7 @@ def test_a_program_is_told_where_it_waits() -> None:
     (said,) = [each["event"] for each in logs if "waits for a human" in each["event"]]
     assert standing.escalation_id is not None
     assert f'only this program can answer it: council.answer("{standing.escalation_id}"' in said
+    assert "waits for a human: Deploy" in said
     assert "council up" in said
     assert "Council.connect()" in said
 

@@ -132,7 +132,7 @@ def test_what_raises_is_reverted_and_raises_what_it_raised(council: Council) -> 
     with pytest.raises(ValueError, match="disk full") as caught:
         put("a")
     assert caught.value is own
-    assert own.__notes__ == [f"{put.__qualname__}: it was reverted"]
+    assert own.__notes__ == ["put: it was reverted"]
     assert (verified, reverted) == ([], ["a"])
     assert outcomes(council) == [("act", False, "ValueError: disk full"), ("revert", True, "")]
     assert alerts(council) == ["action_failed"]

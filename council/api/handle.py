@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from council.agents.messaging.logs import get_logger
 from council.api.keywords import ClientSettings, configured, refuse_unknown
 from council.config.human_keys import enrolled_key
+from council.kinds.text import line
 from council.protocol.errors import CallerError, Unreachable
 from council.protocol.extras import require_ray
 from council.runtime.loop_thread import Background
+from council.runtime.open_escalations import waiting_text
 from council.runtime.questions import AskStatus
 from council.runtime.session import Port, Session
 from council.telemetry.tracing import Traces, end, traces_if, traces_of
@@ -150,16 +152,13 @@ class Handle:
 
 def _log_waiting(standing: Decision) -> None:
     """Says where a proposal waits for a human, so that whoever runs the program knows why it stands still."""
-    log.warning(
-        f"proposal {standing.proposal_id} waits for a human. To see and answer it: council answer "
-        f"{standing.escalation_id}"
-    )
+    log.warning(waiting_text(standing.summary, str(standing.escalation_id)))
 
 
 def _log_waiting_inline(standing: Decision) -> None:
     """As ``_log_waiting``, for a council in process, which no other process reaches."""
     log.warning(
-        f"proposal {standing.proposal_id} waits for a human, and only this program can answer it: "
+        f"waits for a human: {line(standing.summary, 200)}; only this program can answer it: "
         f'council.answer("{standing.escalation_id}", approve=...). To answer from a shell, run council up and use '
         "Council.connect()"
     )
