@@ -101,6 +101,8 @@ class Report:
         """Prints the result, and returns ``code``."""
         if self.as_json:
             self.print_json({**document, "exit_code": code})
+        elif isinstance(shown, str):  # a reader gets a sentence on one line
+            self.print(shown, soft_wrap=not self.out.is_terminal)
         elif shown is not None:
             self.print(shown)
         return code
