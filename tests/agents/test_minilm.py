@@ -37,7 +37,7 @@ SENTENCES = 30  # each takes MiniLM some 40 ms
 
 def real_text() -> str:
     """What somebody wrote to be read: prose, lists, tables and code."""
-    return "".join(split((ROOT / "README.md").read_text(encoding="utf-8"))[:SENTENCES])
+    return "".join(split((ROOT / "council/README.md").read_text(encoding="utf-8"))[:SENTENCES])
 
 
 def squeezed(text: str) -> str:
