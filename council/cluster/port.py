@@ -315,7 +315,8 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
     config = resolve_charter(config)
     if config.ray_address is None or pinned(config):  # on this machine, whatever Ray's settings
         config = with_store_paths(config)
-        if config.ray_address is None:  # on a Ray that runs, the council's name is found to be taken as quickly
+        # On a Ray that runs already, the council's name is found to be taken as quickly.
+        if config.ray_address is None:
             refuse_held(config)
     dashboard = dashboard or config.ray_dashboard
     config = panel_actor.with_panel(config, dashboard=dashboard)
