@@ -151,7 +151,7 @@ class Handle:
 
 
 def _log_waiting(standing: Decision) -> None:
-    """Says where a proposal waits for a human, so that whoever runs the program knows why it stands still."""
+    """Logs that a proposal waits for a human, and the command to answer it, for the program's operator."""
     log.warning(waiting_text(standing.summary, str(standing.escalation_id)))
 
 

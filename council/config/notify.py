@@ -1,4 +1,4 @@
-"""Who is told of what waits for a human: the addresses and keys that ``[notify]`` names, read at launch.
+"""The receivers of notices about what waits for a human: the addresses and keys that ``[notify]`` names.
 
 They are read where the council is launched, as the keys of humans are, because its coordinator may run elsewhere.
 """
@@ -31,7 +31,7 @@ class Receivers(NamedTuple):
 
 
 def receivers_of(config: CouncilConfig) -> Receivers | None:
-    """The receivers that the settings name; None if nobody is told.
+    """The receivers that the settings name; None if they name none.
 
     Raises ConfigError if a variable is missing or wrong, and OperatorError if a key can't be read or kept.
     """
@@ -58,11 +58,12 @@ def _address(given: str) -> str:
     if kind != "env":
         return given
     found = os.environ.get(variable)
-    try:
-        if found is not None:
+    if found is None:
+        state = "is not set"
+    else:
+        try:
             return is_webhook(found)
-    except ValueError:
-        pass
-    state = "is not set" if found is None else "holds another value"
+        except ValueError:
+            state = "holds another value"
     problem = f"notify: the webhook's address should be in the variable {variable}, which {state}: expected https://…"
     raise ConfigError(problem, problems=(problem,))

@@ -298,7 +298,7 @@ DEFAULT_SEATS = tuple(map(SeatConfig, BUILT_IN))
 
 
 class NotifyConfig(_Settings):
-    """Who is told of proposals that wait for a human (rules 1.9): a command, a webhook, or both."""
+    """The receivers of notices about proposals that wait for a human (rules 1.9)."""
 
     command: tuple[Annotated[str, Field(min_length=1), AfterValidator(fields.is_argument)], ...] = fields.key(
         (),
@@ -378,7 +378,7 @@ class CouncilConfig(_Settings):
     )
     notify: NotifyConfig | None = fields.key(
         None,
-        "who is told of proposals that wait for a human; unset: nobody (1.9)",
+        "the receivers of notices about proposals that wait for a human; unset: none (1.9)",
         'a table with command, webhook, or both, as in {command = ["/usr/local/bin/page-me"]}',
         strict=False,
     )

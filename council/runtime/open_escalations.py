@@ -95,7 +95,7 @@ def args_text(action: Action) -> str:
 
 
 def waiting_text(summary: str, escalation_id: str) -> str:
-    """One line for whoever waits for a human: what waits, and the command that answers it."""
+    """One line that says what waits for a human, and the command that answers it."""
     return f"waits for a human: {line(summary, 200)}; to answer: {answering(escalation_id)}"
 
 
