@@ -204,6 +204,17 @@ def test_a_webhook_that_is_away_gets_it_later(hook: Hook) -> None:
     assert len({headers["webhook-id"] for headers, _ in hook.requests}) == 1
 
 
+def read_whole(connection: socket.socket) -> None:
+    """Reads a request, head and body."""
+    with connection.makefile("rb") as stream:
+        length = 0
+        while (line := stream.readline()).strip():
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        stream.read(length)
+
+
 @contextlib.contextmanager
 def answers(said: bytes, times: int, pause_s: float = 0.0) -> Iterator[str]:
     """The address of a server that answers ``said`` and waits, ``times`` times, whatever it is asked."""
@@ -213,7 +224,7 @@ def answers(said: bytes, times: int, pause_s: float = 0.0) -> Iterator[str]:
         def serve() -> None:
             connection = server.accept()[0]
             with connection, contextlib.suppress(OSError):  # the client has gone
-                connection.recv(65_536)
+                read_whole(connection)  # else its end resets the connection, and the answer may be lost
                 for _ in range(times):
                     connection.sendall(said)
                     if ended.wait(pause_s):
