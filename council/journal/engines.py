@@ -442,12 +442,13 @@ class PostgreSQL(Database):
             connection.execute(ended, {"key": f"council:{name}"})
 
     def _tables(self, connection: Connection) -> set[str]:
-        names = sorted({VERSION_TABLE, *TABLES})
+        # Not to_regclass: it answers from the session's cache, which may still lack tables committed a moment ago.
         found = connection.execute(
             text(
-                "SELECT name FROM unnest(CAST(:names AS text[])) AS name WHERE to_regclass(name) IS NOT NULL"
+                "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+                "WHERE relname = ANY(CAST(:names AS text[])) AND nspname = ANY(current_schemas(false))"
             ),
-            {"names": names},
+            {"names": [VERSION_TABLE, *TABLES]},
         )
         return set(found.scalars())
 

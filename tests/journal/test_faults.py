@@ -461,6 +461,16 @@ def test_many_open_a_new_store_at_once(address: str, opened: Open) -> None:
     assert opened(address, migrate=False).revision_found == REVISIONS[-1]
 
 
+@only_postgresql
+def test_tables_that_another_process_made_are_seen_in_an_open_transaction(address: str, opened: Open) -> None:
+    database = engines.open_database(address, create=True, read_only=False, timeout_s=HANG_S)
+    with database.write("other") as connection:
+        assert database._tables(connection) == set()
+        opened(address)
+        assert database._tables(connection) == {engines.VERSION_TABLE, *engines.TABLES}
+    database.close()
+
+
 def test_an_address_that_names_no_store_is_refused(opened: Open) -> None:
     for address in (
         *("", "/tmp/a\0b", "/tmp/\udcff", "~no-such-user/x.db", "sqlite:///a\0b", "sqlite://", "://"),
