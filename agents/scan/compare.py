@@ -1,0 +1,140 @@
+"""Compares both sides of a change: which matches of a rule are new, and which are gone.
+
+Matches are counted over the whole change by their text, white space aside. So code that was moved is neither new nor
+gone, and a fault that was there before is not held against whoever edits beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from council.agents.scan.finding import Finding
+from council.agents.scan.pieces import Piece
+from council.agents.scan.rules import Rule
+
+STAYS = "STAYS"  # the metavariable whose text must still stand where a match is gone
+NUMBER = "N"  # the metavariable or group that is compared as a number
+
+_SPACE = re.compile(r"\s+")
+_NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """Where a rule matches: lines ``first`` to ``last`` of the piece's text, from 0; and what it captured by name."""
+
+    rule: Rule
+    piece: Piece
+    first: int
+    last: int
+    text: str
+    captured: Mapping[str, str]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.piece.touches(self.first, self.last)
+
+    def found(self) -> Finding:
+        line = next(
+            (n for n in self.piece.numbers[self.first : self.last + 1] if n in self.piece.changed),
+            self.piece.number(self.first),
+        )
+        rule = self.rule
+        return Finding(rule.id, rule.family, rule.weight, self.piece.path, line, rule.message, rule.cwe)
+
+
+def compare(matches: Iterable[Match], pieces: Sequence[Piece]) -> list[Finding]:
+    """The findings that the matches of both sides amount to."""
+    texts = _Texts(pieces)
+    by_rule: dict[str, tuple[Rule, list[Match], list[Match]]] = {}
+    for match in matches:
+        rule = match.rule
+        if (rule.unless and rule.unless.search(match.text)) or (rule.near and not texts.holds(match.piece, rule.near)):
+            continue
+        _, old, new = by_rule.setdefault(rule.id, (rule, [], []))
+        (new if match.piece.is_new else old).append(match)
+    found: list[Finding] = []
+    for rule, old, new in by_rule.values():
+        if rule.when == "appears":
+            found.extend(_appeared(old, new))
+        elif rule.when == "vanishes":
+            found.extend(_vanished(old, new, texts))
+        elif rule.when == "pair":
+            found.extend(match.found() for match in new)
+        else:
+            found.extend(_moved(old, new, up=rule.when == "number-up"))
+    return list(dict.fromkeys(found))
+
+
+class _Texts:
+    """The texts that are shown of each file's side."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        shown: dict[tuple[str, bool], list[str]] = defaultdict(list)
+        for piece in pieces:
+            shown[piece.path, piece.is_new].append(piece.text)
+        self._shown = {key: "\n".join(texts) for key, texts in shown.items()}
+
+    def holds(self, piece: Piece, pattern: re.Pattern[str]) -> bool:
+        return pattern.search(self._shown[piece.path, piece.is_new]) is not None
+
+    def still_has(self, path: str, text: str) -> bool:
+        return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self._shown.get((path, True), "")) is not None
+
+
+def _plain(text: str) -> str:
+    return _SPACE.sub("", text)
+
+
+def _unmatched(one: Sequence[Match], other: Sequence[Match]) -> list[Match]:
+    """The matches of one side beyond those of the other, by their texts. Lines that stay are paired off first."""
+    left = Counter(_plain(match.text) for match in other)
+    beyond = []
+    for match in sorted(one, key=lambda match: match.is_changed):
+        text = _plain(match.text)
+        if left[text]:
+            left[text] -= 1
+        elif match.is_changed:
+            beyond.append(match)
+    return beyond
+
+
+def _appeared(old: Sequence[Match], new: Sequence[Match]) -> Iterator[Finding]:
+    edited = Counter(match.piece.hunk for match in _unmatched(old, new))
+    for match in _unmatched(new, old):
+        found = match.found()
+        if edited[match.piece.hunk]:  # an old fault, whose line was edited
+            edited[match.piece.hunk] -= 1
+            found = replace(found, weight="note")
+        yield found
+
+
+def _vanished(old: Sequence[Match], new: Sequence[Match], texts: _Texts) -> Iterator[Finding]:
+    left = len(old) - len(new)
+    for match in _unmatched(old, new):
+        stays = match.captured.get(STAYS)
+        if left <= 0 or not match.piece.is_left or (stays and not texts.still_has(match.piece.path, stays)):
+            continue
+        left -= 1
+        yield match.found()
+
+
+def _moved(old: Sequence[Match], new: Sequence[Match], *, up: bool) -> Iterator[Finding]:
+    before = {(match.piece.hunk, _around(match)): _value(match) for match in old if match.is_changed}
+    for match in new:
+        was, now = before.get((match.piece.hunk, _around(match))), _value(match)
+        if match.is_changed and was is not None and now is not None and (now > was if up else now < was):
+            yield match.found()
+
+
+def _around(match: Match) -> str:
+    number = match.captured.get(NUMBER)
+    return _plain(match.text.replace(number, "#", 1) if number else match.text)
+
+
+def _value(match: Match) -> float | None:
+    number = _NUMBER.search(match.captured.get(NUMBER, ""))
+    return float(number[0].replace("_", "")) if number else None

@@ -1,0 +1,120 @@
+"""Applies line rules: regular expressions on single lines, and on pairs of a removed and an added line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from council.agents.scan.compare import Match
+from council.agents.scan.pieces import Piece
+from council.agents.scan.rules import Rule
+
+LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
+TOKENS_MAX = 400  # of a line that is compared with another
+PAIRS_MAX = 400  # lines of a run are compared with each other up to this number
+ALIKE = 0.5  # the share of a line that must be left of it
+
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+def matches(pieces: Sequence[Piece], rules: Iterable[Rule]) -> list[Match]:
+    """Where the rules match, on both sides."""
+    found: list[Match] = []
+    rules = [rule for rule in rules if rule.match or rule.cut or rule.put]
+    by_path: dict[str, list[Rule]] = {}
+    for piece in pieces:
+        if piece.path not in by_path:
+            by_path[piece.path] = [rule for rule in rules if rule.holds_for(piece.path)]
+        if held := by_path[piece.path]:
+            found.extend(_in_piece(piece, [rule for rule in held if rule.when != "pair"]))
+    changed = {(piece.hunk, piece.is_new): piece for piece in pieces if piece.hunk >= 0}
+    for (hunk, is_new), piece in changed.items():
+        old = changed.get((hunk, False))
+        pairs = [rule for rule in by_path[piece.path] if rule.when == "pair"]
+        if is_new and old is not None and pairs:
+            found.extend(_in_pairs(old, piece, pairs))
+    return found
+
+
+def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
+    for at, line in enumerate(piece.text.split("\n")):
+        line = line.removesuffix("\r")[:LINE_CHARS_MAX]
+        for rule in rules:
+            if rule.match and (match := rule.match.search(line)):
+                yield Match(rule, piece, at, at, line, {k: v for k, v in match.groupdict().items() if v})
+
+
+def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
+    """A run of removed lines became a run of added ones: line by line, each with what it lost and got."""
+    for removed, added in _runs(old, new):
+        for before, after in _paired(removed, added):
+            cut, put = _difference(before[1], after[1])
+            for rule in rules:
+                if (
+                    (rule.cut is None or rule.cut.fullmatch(cut.strip()))
+                    and (rule.put is None or rule.put.fullmatch(put.strip()))
+                    and (rule.match is None or rule.match.search(after[1]))
+                ):
+                    yield Match(rule, new, after[0], after[0], after[1], {})
+
+
+_Numbered = list[tuple[int, str]]
+
+
+def _runs(old: Piece, new: Piece) -> Iterator[tuple[_Numbered, _Numbered]]:
+    """The removed lines and the added ones between two lines that stay."""
+    before, after = _marked(old), _marked(new)
+    i = j = 0
+    while i < len(before) or j < len(after):
+        removed: _Numbered = []
+        added: _Numbered = []
+        while i < len(before) and before[i][2]:
+            removed.append(before[i][:2])
+            i += 1
+        while j < len(after) and after[j][2]:
+            added.append(after[j][:2])
+            j += 1
+        if removed and added:
+            yield removed, added
+        i, j = i + 1, j + 1  # one line that stays, on both sides
+
+
+def _paired(removed: _Numbered, added: _Numbered) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
+    """Which removed line became which added one: by order if they are as many, otherwise the most alike."""
+    if len(removed) == len(added):
+        yield from zip(removed, added, strict=True)
+    elif len(removed) * len(added) <= PAIRS_MAX:
+        left = list(removed)
+        for after in added:
+            alike = [(_alike(before[1], after[1]), at) for at, before in enumerate(left)]
+            share, at = max(alike, default=(0.0, 0))
+            if share >= ALIKE:
+                yield left.pop(at), after
+
+
+def _alike(before: str, after: str) -> float:
+    """The share of two lines that is equal at their ends."""
+    cut, put = _difference(before, after)
+    longest = max(len(before), len(after)) or 1
+    return 1 - max(len(cut), len(put)) / longest
+
+
+def _marked(piece: Piece) -> list[tuple[int, str, bool]]:
+    lines = piece.text.split("\n")
+    return [
+        (at, line.removesuffix("\r")[:LINE_CHARS_MAX], number in piece.changed)
+        for at, (line, number) in enumerate(zip(lines, piece.numbers, strict=True))
+        if number
+    ]
+
+
+def _difference(before: str, after: str) -> tuple[str, str]:
+    """What was cut out of a line, and what was put in its place, in whole tokens."""
+    old, new = _TOKEN.findall(before)[:TOKENS_MAX], _TOKEN.findall(after)[:TOKENS_MAX]
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    return "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])

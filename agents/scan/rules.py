@@ -1,0 +1,234 @@
+"""Loads rules: those of this package, and a user's own.
+
+A file ``NAME.yml`` holds rules, and ``NAME.examples.yml`` beside it holds their examples by id, which only tests
+read. There are two kinds:
+
+* A code rule is a document in ast-grep's format. What is ours stands in its ``metadata``.
+* A line rule matches single lines of files with certain names by regular expressions.
+
+docs/rules-format.md describes every field.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from council.agents.scan.finding import Family, Weight
+from council.agents.scan.languages import BY_NAME
+
+When = Literal["appears", "vanishes", "pair", "number-up", "number-down"]
+OWN = Path(__file__).parent / "rules"
+FILE_BYTES_MAX = 1_000_000
+EXAMPLES = ".examples.yml"
+
+_ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+
+
+class RuleError(Exception):
+    """A rule that can't be loaded. The message names the file, the line and the reason."""
+
+
+class _Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    family: Family
+    weight: Weight
+    cwe: int = 0
+    when: When = "appears"
+    paths: tuple[str, ...] = ()
+    near: str = ""
+    unless: str = ""
+
+
+class _Metadata(_Common):
+    also: tuple[str, ...] = ()
+
+
+class _LineRule(_Common, rename={"cut": "from", "put": "to"}):
+    id: str
+    message: str
+    match: str = ""
+    cut: str = ""
+    put: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """One rule. A code rule has ``languages`` and ``code``, a document for ast-grep; a line rule has ``match``.
+
+    ``cut`` and ``put`` fully match what a changed line lost and got (``when`` is "pair").
+    """
+
+    id: str
+    family: Family
+    weight: Weight
+    message: str
+    cwe: int
+    when: When
+    place: str
+    paths: re.Pattern[str] | None
+    not_paths: re.Pattern[str] | None
+    near: re.Pattern[str] | None
+    unless: re.Pattern[str] | None
+    languages: tuple[str, ...] = ()
+    code: Mapping[str, Any] = field(default_factory=dict)
+    match: re.Pattern[str] | None = None
+    cut: re.Pattern[str] | None = None
+    put: re.Pattern[str] | None = None
+    globs: tuple[str, ...] = ()
+
+    def holds_for(self, path: str) -> bool:
+        """Whether its globs match a path, or the path's last part."""
+        names = path, path.rsplit("/", 1)[-1]
+        if self.not_paths and any(map(self.not_paths.match, names)):
+            return False
+        return self.paths is None or any(map(self.paths.match, names))
+
+
+@functools.cache
+def code_rules(language: str) -> tuple[Rule, ...]:
+    """This package's code rules for a language. Raises RuleError."""
+    return tuple(rule for rule in _own("ast") if language in rule.languages)
+
+
+@functools.cache
+def line_rules() -> tuple[Rule, ...]:
+    """This package's line rules. Raises RuleError."""
+    return _own("lines")
+
+
+@functools.cache
+def _own(folder: str) -> tuple[Rule, ...]:
+    return load(OWN / folder)
+
+
+def load(folder: Path) -> tuple[Rule, ...]:
+    """The rules of all files of a folder, by name. Raises RuleError, also if two rules have one id."""
+    found: dict[str, Rule] = {}
+    for file in sorted(folder.glob("*.yml")):
+        if file.name.endswith(EXAMPLES):
+            continue
+        for rule in read(file):
+            if rule.id in found:
+                raise RuleError(f"{rule.place}: the id {rule.id} is taken by {found[rule.id].place}")
+            found[rule.id] = rule
+    return tuple(found.values())
+
+
+def read(file: Path) -> Iterator[Rule]:
+    """The rules of one file. Raises RuleError."""
+    try:
+        data = file.read_bytes()
+        if len(data) > FILE_BYTES_MAX:
+            raise RuleError(f"{file}: it has {len(data):,} bytes, {FILE_BYTES_MAX:,} at most")
+        text = data.decode("utf-8")
+    except (OSError, UnicodeError) as error:
+        raise RuleError(f"{file}: it can't be read: {error}") from error
+    yield from parse(text, file.name)
+
+
+def parse(text: str, name: str) -> Iterator[Rule]:
+    """The rules in a text; ``name`` is the file's, for messages. Raises RuleError."""
+    loader = yaml.CSafeLoader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if isinstance(node, yaml.SequenceNode):
+                for each in node.value:
+                    yield _rule(loader.construct_document(each), f"{name}:{each.start_mark.line + 1}")
+            else:
+                yield _rule(loader.construct_document(node), f"{name}:{node.start_mark.line + 1}")
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise RuleError(f"{name}:{line}: this is no YAML: {getattr(error, 'problem', error)}") from error
+    finally:
+        loader.dispose()
+
+
+def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
+    """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``."""
+    beside = file.with_name(file.name.removesuffix(".yml") + EXAMPLES)
+    found = yaml.load(beside.read_text(encoding="utf-8"), yaml.CSafeLoader) if beside.exists() else {}
+    return found or {}
+
+
+def _rule(raw: Any, place: str) -> Rule:
+    try:
+        if not isinstance(raw, dict):
+            raise ValueError("expected a rule: a mapping with id, message and more")
+        rule = _code_rule(raw, place) if "rule" in raw else _line_rule(raw, place)
+        if not _ID.fullmatch(rule.id):
+            raise ValueError(f"id is {rule.id!r}, expected words in lower case joined by -")
+        return rule
+    except (msgspec.ValidationError, ValueError, KeyError, TypeError) as error:
+        why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        named = raw.get("id", "") if isinstance(raw, dict) else ""
+        raise RuleError(f"{place}: rule {named!s:.80}: {why}") from error
+
+
+def _code_rule(raw: dict[str, Any], place: str) -> Rule:
+    meta = msgspec.convert(raw.get("metadata", {}), _Metadata, strict=False)
+    if meta.when == "pair":
+        raise ValueError("only a line rule can have when: pair")
+    languages = (raw["language"], *meta.also)
+    for language in languages:
+        if language not in BY_NAME or not BY_NAME[language].suffix:
+            raise ValueError(f"language is {language!r}, expected one that ast-grep reads")
+    code = {key: raw[key] for key in ("rule", "constraints", "utils", "transform") if key in raw}
+    return _made(meta, raw["id"], raw["message"], place, languages=languages, code=code)
+
+
+def _line_rule(raw: dict[str, Any], place: str) -> Rule:
+    rule = msgspec.convert(raw, _LineRule)
+    if rule.when == "pair" and not (rule.cut or rule.put):
+        raise ValueError("when: pair needs from or to")
+    if rule.when != "pair" and (rule.cut or rule.put or not rule.match):
+        raise ValueError("it needs match; from and to belong to when: pair")
+    return _made(
+        rule,
+        rule.id,
+        rule.message,
+        place,
+        match=_compiled("match", rule.match),
+        cut=_compiled("from", rule.cut),
+        put=_compiled("to", rule.put),
+    )
+
+
+def _made(meta: _Common, id: str, message: str, place: str, **more: Any) -> Rule:
+    wanted = [glob for glob in meta.paths if not glob.startswith("!")]
+    unwanted = [glob[1:] for glob in meta.paths if glob.startswith("!")]
+    return Rule(
+        id=id,
+        family=meta.family,
+        weight=meta.weight,
+        message=" ".join(message.split()),
+        cwe=meta.cwe,
+        when=meta.when,
+        place=place,
+        paths=_globs(wanted),
+        not_paths=_globs(unwanted),
+        near=_compiled("near", meta.near),
+        unless=_compiled("unless", meta.unless),
+        globs=tuple(wanted),
+        **more,
+    )
+
+
+def _compiled(name: str, pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern, re.MULTILINE) if pattern else None
+    except re.error as error:
+        raise ValueError(f"{name} is no regular expression: {error}") from error
+
+
+def _globs(globs: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(fnmatch.translate, globs))) if globs else None

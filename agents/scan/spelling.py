@@ -1,0 +1,91 @@
+"""Spells calls by their modules, whatever an import calls them.
+
+``from subprocess import run as r`` makes ``r(...)`` a ``subprocess.run(...)``, which is how rules name it. Only the
+modules in the tables are spelled out, for rules know other names by their last part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from council.agents.scan.pieces import Piece
+
+# Modules whose calls the rules name in full.
+_PYTHON = frozenset(
+    "os subprocess pickle cPickle dill marshal shelve yaml requests httpx urllib hashlib random ssl tempfile tarfile "
+    "zipfile shutil socket jwt xml lxml sqlite3 importlib ctypes builtins commands popen2 asyncio paramiko ftplib "
+    "telnetlib jinja2 torch joblib numpy pandas logging secrets base64 codecs re time threading sys aiohttp".split()
+)
+_JAVASCRIPT = frozenset(
+    "child_process fs fs/promises crypto vm http https path os url net tls dns axios jsonwebtoken".split()
+)
+ALIASES_MAX = 200
+
+_IMPORT = re.compile(r"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
+_FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(([^()]{0,2000})\)|([^\n(]{1,500}))", re.MULTILINE)
+_AS = re.compile(r"([\w.]+)(?:[ \t]+as[ \t]+(\w+))?\s*$")
+_REQUIRE = re.compile(
+    r"(?:const|let|var)[ \t]+(?:(\w+)|\{([^{}]{1,500})\})[ \t]*=[ \t]*require\([ \t]*['\"](?:node:)?([\w/]{1,40})['\"][ \t]*\)"
+    r"(?:\.(\w+))?"
+)
+_IMPORT_JS = re.compile(
+    r"import[ \t]+(?:\*[ \t]+as[ \t]+)?(?:(\w+)[ \t]*,?[ \t]*)?(?:\{([^{}]{1,500})\}[ \t]*)?from[ \t]+['\"](?:node:)?([\w/]{1,40})['\"]"
+)
+
+
+def spelled(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces, with such calls spelled out. No line moves."""
+    known: dict[tuple[str, bool], dict[str, str]] = defaultdict(dict)
+    for piece in pieces:
+        for local, full in _aliases(piece):
+            names = known[piece.path, piece.is_new]
+            if local != full and len(names) < ALIASES_MAX:
+                names[local] = full
+    return [_spelled(piece, known.get((piece.path, piece.is_new), {})) for piece in pieces]
+
+
+def _spelled(piece: Piece, names: dict[str, str]) -> Piece:
+    if not names:
+        return piece
+    local = re.compile(rf"(?<![\w.$'\"])({'|'.join(map(re.escape, names))})(?=[ \t]*[(.])")
+    return replace(piece, text=local.sub(lambda match: names[match[1]], piece.text))
+
+
+def _aliases(piece: Piece) -> Iterator[tuple[str, str]]:
+    language = piece.language.name if piece.language else ""
+    if language == "python":
+        yield from _in_python(piece.text)
+    elif language in ("javascript", "typescript", "tsx"):
+        yield from _in_javascript(piece.text)
+
+
+def _in_python(text: str) -> Iterator[tuple[str, str]]:
+    for match in _IMPORT.finditer(text):
+        for part in match[1].split(","):
+            named = _AS.match(part.strip())
+            if named and named[2] and named[1].split(".")[0] in _PYTHON:
+                yield named[2], named[1]
+    for match in _FROM.finditer(text):
+        if match[1].split(".")[0] in _PYTHON:
+            for part in (match[2] or match[3]).split(","):
+                if named := _AS.match(part.strip()):
+                    yield named[2] or named[1], f"{match[1]}.{named[1]}"
+
+
+def _in_javascript(text: str) -> Iterator[tuple[str, str]]:
+    for pattern in (_REQUIRE, _IMPORT_JS):
+        for match in pattern.finditer(text):
+            whole, parts, module = match[1], match[2], match[3]
+            if module not in _JAVASCRIPT:
+                continue
+            member = match[4] if pattern is _REQUIRE else None
+            name = module.replace("/", ".")
+            if whole:
+                yield whole, f"{name}.{member}" if member else name
+            for part in (parts or "").split(","):
+                words = re.findall(r"\w+", part)
+                if words:
+                    yield words[-1], f"{name}.{words[0]}"

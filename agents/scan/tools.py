@@ -1,0 +1,78 @@
+"""Runs an analyzer on untrusted texts: limited, without the user's environment, and never through the texts' settings.
+
+The texts lie in a private folder under names of our own. The process gets a limit of time, CPU and output, and an
+environment with nothing but a home in that folder. Windows has no limit of CPU and output; there the limit of time
+is the only one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+CPU_SECONDS_MAX = 10  # of one analyzer, which is then ended
+OUTPUT_BYTES_MAX = 4_000_000  # of one analyzer: about 8,000 findings
+NOTE_CHARS_MAX = 200  # of a failed analyzer's own message
+
+_LIMITED = 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; shift 2; exec "$@"'
+_FILE_BLOCK_BYTES = 512  # in which the shell's limit counts
+
+
+class ToolFailed(Exception):
+    """An analyzer did not do its work; the message says why."""
+
+
+def find(name: str) -> str:
+    """The path of a program that a package of this Python installed, or that is on PATH. Raises ToolFailed."""
+    folders = [Path(sys.executable).parent, sysconfig.get_path("scripts")]
+    folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
+    found = shutil.which(name, path=os.pathsep.join(map(str, folders))) or shutil.which(name)
+    if found is None:
+        raise ToolFailed(f"{name} is not installed")
+    return found
+
+
+def run(
+    command: Sequence[str], folder: Path, *, timeout_s: float, succeeds: Sequence[int] = (0,), cwd: Path | None = None
+) -> bytes:
+    """What ``command`` prints, run in ``folder``. Its first word is a path from ``find``.
+
+    Raises ToolFailed if it does not start, takes too long, prints too much, or ends with a code not in ``succeeds``.
+    """
+    name = Path(command[0]).name
+    if os.name != "nt":
+        limits = str(CPU_SECONDS_MAX), str(OUTPUT_BYTES_MAX // _FILE_BLOCK_BYTES)
+        command = ["/bin/sh", "-c", _LIMITED, "sh", *limits, *command]
+    environment = {"HOME": str(folder), "TMPDIR": str(folder), "PATH": os.defpath, "LC_ALL": "C.UTF-8"}
+    with Path(folder, f"{name}.out").open("w+b") as out, Path(folder, f"{name}.err").open("w+b") as err:
+        try:
+            # Our own arguments. It writes to files, because its output may be large.
+            done = subprocess.run(
+                command,
+                cwd=cwd or folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                timeout=timeout_s,
+            )
+        except OSError as error:
+            raise ToolFailed(f"{name} did not start: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise ToolFailed(f"{name} did not finish within {timeout_s:g} s") from error
+        if os.name != "nt" and done.returncode == -signal.SIGXCPU:
+            raise ToolFailed(f"{name} took more than {CPU_SECONDS_MAX} s of CPU time")
+        if os.name != "nt" and done.returncode == -signal.SIGXFSZ:
+            raise ToolFailed(f"{name} reported more than {OUTPUT_BYTES_MAX:,} bytes")
+        if done.returncode not in succeeds:
+            err.seek(0)
+            words = err.read(NOTE_CHARS_MAX).decode("utf-8", "replace").split()
+            raise ToolFailed(f"{name} failed with exit code {done.returncode}: {' '.join(words)}")
+        out.seek(0)
+        return out.read()
