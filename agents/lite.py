@@ -4,9 +4,8 @@ Its findings and opinions:
 
 | finding                                                            | vote    | risk | confidence |
 |--------------------------------------------------------------------|---------|------|------------|
-| a secret that passed its validator, a person's card, account or id | no      | high | 0.95       |
-| a destructive command (removes /, a disk; runs a download; …)      | no      | high | 0.95       |
-| a likely secret or personal data; a risky or unreadable command    | no      | med  | 0.65       |
+| a finding of a policy's family that stops                          | no      | high | 0.95       |
+| one that asks                                                      | no      | med  | 0.65       |
 | more changed lines than ``max_changed_lines``                      | yes     | med  | 0.5        |
 | removes a file of tests, and no source with it                     | yes     | med  | 0.5        |
 | a binary file, as an image, beside what it read                    | yes     | med  | 0.45       |
@@ -17,6 +16,7 @@ Its findings and opinions:
 | a damaged diff, source shown as binary or in no known encoding     | abstain | med  | 0.2        |
 | nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
 
+The families are those of ``scan.finding.POLICY``: secrets, privacy, commands, supply, cloud, containers, licences.
 The confidence is below 0.3 only if part of the change was not seen: that goes to Prime (rules 1.8). A mere concern
 does not. A reason shows at most four characters of a secret. Names of persons are not found: that takes a model or
 a directory.
@@ -27,9 +27,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
-from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.change import short_quote
+from council.agents.scan.finding import POLICY
+from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.static.policy import UNREAD, Sight, inspect_case, listed, observed, readable
+from council.agents.static.verdict import UNREAD, asks, listed, observed, stops
 
 
 class Lite:
@@ -42,46 +44,44 @@ class Lite:
 
     def review(self, case: Case) -> Opinion:
         """Its opinion, by the module's table. No text in a case makes it raise."""
-        sight = inspect_case(case)
-        if faults := sight.of("fault"):
-            return _says("no", listed(faults), 0.95, "high")
-        if concerns := sight.of("concern"):
-            return _says("no", f"without certainty: {listed(concerns)}", 0.65, "med")
-        if sight.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)
-            return _says("abstain", f"I could not read all of it: {listed(sight.unread)}", UNREAD, "med")
-        if not readable(case, sight):
-            why = _listed_paths("binary", sight.binaries) if sight.binaries else "it is empty"
+        seen = scan(case)
+        if opinion := stops(seen, POLICY, marks.POLICY) or asks(seen, POLICY, marks.POLICY):
+            return opinion
+        if seen.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)
+            return _says("abstain", f"I could not read all of it: {listed(seen.unread)}", UNREAD, "med")
+        if not seen.is_readable:
+            why = _listed_paths("binary", seen.binaries) if seen.binaries else "it is empty"
             return _says("abstain", f"nothing here that I can read: {why}", 0.5)
-        return self._weigh(sight)
+        return self._weigh(seen)
 
     def observe(self, case: Case, stream: Stream) -> Observation:
         """Interrupts a stream that would be a high risk in a proposal (rules 3.1). No text in it makes it raise."""
         return observed(case, stream)
 
-    def _weigh(self, sight: Sight) -> Opinion:
+    def _weigh(self, seen: Findings) -> Opinion:
         """A yes. Its confidence depends on the smaller findings."""
-        files, lines = sight.reading.files, sight.added + sight.removed
+        files, lines = seen.files, seen.added + seen.removed
         looked = f"{len(files)} files, {lines} lines" if files else "its words and its action"
         says = [f"no secret, personal data or dangerous command in {looked}"]
         confidence = 0.85 if files else 0.6
         risk: RiskLevel = "low"
-        if files and sight.sources and not sight.tests:
+        if files and seen.sources and not seen.tests:
             says.append("source changed without a test")
             confidence = 0.7
-        if mentions := sight.of("mention"):
+        if mentions := seen.of("note", POLICY):
             says.append(f"worth a look: {listed(mentions)}")
             confidence, risk = min(confidence, 0.55), "med"
-        if sight.gone_tests:
-            says.append(_listed_paths("removes tests", sight.gone_tests))
+        if seen.gone_tests:
+            says.append(_listed_paths("removes tests", seen.gone_tests))
             confidence, risk = min(confidence, 0.5), "med"
         if lines > self.max_changed_lines:
             says.append(f"{lines} changed lines, more than {self.max_changed_lines}: split it")
             confidence, risk = min(confidence, 0.5), "med"
-        if sight.binaries:
-            says.append(f"not read, {_listed_paths('binary', sight.binaries)}")
+        if seen.binaries:
+            says.append(f"not read, {_listed_paths('binary', seen.binaries)}")
             confidence, risk = min(confidence, 0.45), "med"
-        if sight.generated:
-            says.append(_listed_paths("generated", sight.generated))
+        if seen.generated:
+            says.append(_listed_paths("generated", seen.generated))
         return _says("yes", "; ".join(says), confidence, risk)
 
 

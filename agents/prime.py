@@ -5,24 +5,19 @@ alone: no text in a proposal or in a ballot's reason can approve anything.
 
 | what it sees                                                       | vote    | risk | confidence |
 |--------------------------------------------------------------------|---------|------|------------|
-| a core rule broken for sure: destructive command, secret, private data | no  | high | 0.92       |
-| Python that runs a shell command built from data                   | no      | high | 0.85       |
-| Python that loads objects from outside, by pickle or unsafe yaml   | no      | high | 0.85       |
-| the same, where the bytes come from not said                       | abstain | high | 0.5        |
-| a new Python file that is no Python                                | no      | med  | 0.8        |
-| eval or exec of data                                               | no      | med  | 0.7        |
+| a finding that stops, of any family                                | no      | high | 0.92       |
 | a shell action without a word of why                               | no      | med  | 0.6        |
 | "documentation only" over a change of source                       | no      | med  | 0.6        |
 | irreversible, or weakens a guard, in production or for everybody   | no      | high | 0.6        |
 | irreversible, its reach not said                                   | abstain | high | 0.5        |
+| a finding that asks, of any family                                 | abstain | med  | 0.25       |
 | a tool not known here that writes, pays, sends or deletes          | abstain | high | 0.5        |
-| a concern: found, but without certainty                            | abstain | med  | 0.25       |
 | irreversible, of limited reach; sends or grants                    | yes     | med  | 0.55       |
-| a damaged diff, source shown as binary or in no known encoding     | abstain | med  | 0.2        |
+| a damaged diff, source shown as binary, in no known encoding, or   | abstain | med  | 0.2        |
+| in a language that no rule reads                                   |         |      |            |
 | nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
 | a binary file, as an image, beside what it read                    | yes     | med  | 0.45       |
 | a change of sensitive paths (auth, payments, CI, migrations, …)    | yes     | med  | 0.55       |
-| a change in languages of which only a table of dangers is known     | yes     | low  | 0.6        |
 | a change with none of these                                        | yes     | low  | 0.75       |
 | words or an action with none of these                              | yes     | low  | 0.65       |
 
@@ -42,22 +37,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
-from council.agents.scan.diff_lines import short_quote
-from council.agents.scan.python_dangers import fresh_dangers
-from council.agents.scan.python_hunks import sides_of
+from council.agents.scan.change import short_quote
+from council.agents.scan.finding import Family
+from council.agents.scan.languages import is_docs, is_test
+from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.static.actions import read_action
-from council.agents.static.policy import (
-    UNREAD,
-    Sight,
-    inspect_case,
-    is_docs,
-    is_python,
-    is_test,
-    listed,
-    observed,
-    readable,
-)
+from council.agents.scan.action import read_action
+from council.agents.static.verdict import UNREAD, listed, observed
 from council.agents.static.stakes import Stakes, weigh
 from council.agents.static.tools import effect_of
 
@@ -71,6 +57,8 @@ DOUBTED = 0.25  # there is a finding, but no check can say how much it weighs
 SURE = 0.8  # a static finding that passed its validator has 0.85 or more
 CONTRADICTED = 0.9  # two seats are this certain of opposites, so one of them is wrong
 PATHS_SHOWN = 4  # in a reason; the others are only counted
+# The core rule that a finding of a family breaks, by its place in CORE_RULES.
+_RULE_OF: dict[Family, int] = {"command": 0, "destructive": 0, "secret": 2, "privacy": 2}
 
 _SENSITIVE = re.compile(
     r"(?:^|[/_.-])(?:auth\w{0,8}|login|session|oauth|sso|password\w{0,2}|permissions?|rbac|acl|crypto\w{0,6}|payments?|"
@@ -113,17 +101,16 @@ class Prime:
 
     def review(self, case: Case) -> Opinion:
         """Its own opinion, from the case alone. No text in a case makes it raise."""
-        sight = inspect_case(case)
-        stakes = weigh(case, has_change=bool(sight.reading.files))
+        seen = scan(case)
+        stakes = weigh(case, has_change=bool(seen.files))
         return (
-            self._broken(sight)
-            or self._in_python(sight)
-            or self._claims(case, sight)
+            self._broken(seen)
+            or self._claims(case, seen)
             or _at_stake(stakes)
-            or _doubted(sight)
+            or _doubted(seen)
             or (_unknown(case) if self._asks else None)
-            or _unread(case, sight)
-            or self._rest(sight, stakes)
+            or _unread(case, seen)
+            or self._rest(seen, stakes)
         )
 
     def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
@@ -163,46 +150,18 @@ class Prime:
         rule = CORE_RULES[number]
         return f"core rule {rule!r}" if rule in self.core_rules else "policy"
 
-    def _broken(self, sight: Sight) -> Opinion | None:
-        for fault in sight.of("fault"):
-            return _says("no", f"{self._quote(0 if fault.family == 'shell' else 2)}: {fault}", 0.92, "high")
+    def _broken(self, seen: Findings) -> Opinion | None:
+        for fault in seen.of("stop"):
+            number = _RULE_OF.get(fault.family)
+            quoted = f"{self._quote(number)}: {fault}" if number is not None else str(fault)
+            return _says("no", quoted, 0.92, "high")
         return None
 
-    def _in_python(self, sight: Sight) -> Opinion | None:
-        """Shell commands and code built from data, and new files that do not parse."""
-        changes = [c for c in sight.reading.files if is_python(c) and not is_test(c.path)]
-        sides = [(change, sides) for change, _, sides in sides_of(changes)]
-        old = [side.old for _, side in sides if side.old]
-        new = [side.new for _, side in sides if side.new]
-        code: Opinion | None = None
-        unsaid: Opinion | None = None
-        unread = next((side.unread for _, side in sides if side.unread), "")
-        try:
-            dangers = list(fresh_dangers(old, new, is_test=is_test))
-        except RecursionError:  # the parser accepts deeper nesting than a tree walk
-            dangers, unread = [], "what is nested too deeply"
-        if unread:
-            unsaid = _says("abstain", f"not read: {unread}", UNREAD, "med")
-        for piece, line, danger in dangers:
-            place = f"({short_quote(piece.path)}:{line})"
-            if danger.rule == "shell" and danger.sure:
-                return _says("no", f"{self._quote(0)}: a shell command built from data {place}", 0.85, "high")
-            if danger.rule in ("pickle", "yaml") and danger.risk == "high":
-                if danger.sure:
-                    return _says("no", f"{danger.message} {place}", 0.85, "high")
-                unsaid = unsaid or _says("abstain", f"{danger.message} {place}", 0.5, "high")
-            if danger.rule == "eval":
-                code = code or _says("no", f"{self._quote(0)}: evaluates data as code {place}", 0.7, "med")
-        broken = [short_quote(change.path) for change, side in sides if side.error and change.kind == "added"]
-        if code is None and broken:
-            return _says("no", f"{self._quote(1)}: {broken[0]} is no Python: it does not parse", 0.8, "med")
-        return code or unsaid
-
-    def _claims(self, case: Case, sight: Sight) -> Opinion | None:
+    def _claims(self, case: Case, seen: Findings) -> Opinion | None:
         """Claims in the text that the change contradicts, and commands that are given no reason."""
         claim = case.summary[:500]
-        if _DOCS_ONLY.search(claim) and sight.sources:
-            paths = _some(sight.sources)
+        if _DOCS_ONLY.search(claim) and seen.sources:
+            paths = _some(seen.sources)
             reason = f"{self._quote(1)}: it says that only documentation changes, but source does ({paths})"
             return _says("no", reason, 0.6, "med")
         action = read_action(case.action)
@@ -213,26 +172,23 @@ class Prime:
                 return _says("no", f"{self._quote(0)}: a command is to run, and nothing says why", 0.6, "med")
         return None
 
-    def _rest(self, sight: Sight, stakes: Stakes) -> Opinion:
+    def _rest(self, seen: Findings, stakes: Stakes) -> Opinion:
         further = sum(rule not in CORE_RULES for rule in self.core_rules)
         tail = f"; {further} further core rules need a model to check" if further else ""
         sensitive = [
             change.path
-            for change in sight.reading.files
+            for change in seen.files
             if _SENSITIVE.search(change.path) and not is_docs(change.path) and not is_test(change.path)
         ]
-        if sight.binaries:
-            unread = f"in what I could read; not read, binary: {_some(sight.binaries)}"
+        if seen.binaries:
+            unread = f"in what I could read; not read, binary: {_some(seen.binaries)}"
             return _says("yes", f"no core rule broken {unread}{tail}", 0.45, "med")
         if sensitive:
             reason = f"no core rule broken; touches what is sensitive: {_some(sensitive)}"
         elif stakes.kind not in {"none", "change"}:
             how = "is of limited reach" if stakes.reach == "limited" else "goes to others and stays"
             reason = f"no core rule broken; {stakes.what!r} {how}"
-        elif foreign := [path for path in sight.sources if not path.endswith((".py", ".sql"))]:
-            seen = f"no core rule broken that a table of known dangers shows; not parsed: {_some(foreign)}"
-            return _says("yes", seen + tail, 0.6)
-        elif sight.reading.files:
+        elif seen.files:
             return _says("yes", f"no core rule broken, nothing sensitive touched{tail}", 0.75)
         elif stakes.kind == "change" and stakes.reach == "wide":
             reason = (
@@ -269,18 +225,18 @@ def _unknown(case: Case) -> Opinion | None:
     return _says("abstain", reason, 0.5, "high")
 
 
-def _doubted(sight: Sight) -> Opinion | None:
-    for concern in sight.of("concern"):
-        reason = f"no core rule is broken for sure, but {concern} wants a human's look"
+def _doubted(seen: Findings) -> Opinion | None:
+    if asked := seen.of("ask"):
+        reason = f"nothing is wrong for sure, but a human should look: {listed(asked)}"
         return _says("abstain", reason, DOUBTED, "med")
     return None
 
 
-def _unread(case: Case, sight: Sight) -> Opinion | None:
-    if sight.unread:
-        reason = f"no core rule broken in what I could read; not read: {_some(sight.unread)}"
+def _unread(case: Case, seen: Findings) -> Opinion | None:
+    if unread := (*seen.unread, *seen.unknown):
+        reason = f"no core rule broken in what I could read; not read: {_some(unread)}"
         return _says("abstain", reason, UNREAD, "med")
-    return None if readable(case, sight) else _says("abstain", "nothing here that I can read", 0.5)
+    return None if seen.is_readable else _says("abstain", "nothing here that I can read", 0.5)
 
 
 # Words

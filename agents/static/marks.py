@@ -6,11 +6,11 @@ import re
 
 CORE_RULES = "static checks of the core rules, no model: "
 POLICY = "static policy checks, no model: "
-CODE = "(static checks: syntax, ruff, bandit)"
+CODE = "static checks of the code, no model: "
 # What such checks can say at most in favour of a proposal.
 NO_OBJECTION = "no objection found (static checks only)"
 
-_IN_FRONT = re.compile(f"{re.escape(CORE_RULES)}|{re.escape(POLICY)}")
+_IN_FRONT = re.compile("|".join(map(re.escape, (CORE_RULES, POLICY, CODE))))
 
 
 def without_marks(text: str) -> str:
