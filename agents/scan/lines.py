@@ -10,10 +10,12 @@ from council.agents.scan.pieces import Piece
 from council.agents.scan.rules import Rule
 
 LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
+CHUNK_CHARS = 4_000  # a pattern that runs on over lines takes the square of a chunk's length at most
 TOKENS_MAX = 400  # of a line that is compared with another
 PAIRS_MAX = 400  # lines of a run are compared with each other up to this number
 ALIKE = 0.5  # the share of a line that must be left of it
 
+_Numbered = list[tuple[int, str]]
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
 
@@ -37,11 +39,29 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule]) -> list[Match]:
 
 
 def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
-    for at, line in enumerate(piece.text.split("\n")):
-        line = line.removesuffix("\r")[:LINE_CHARS_MAX]
+    """The matches on changed lines: a line that stays is on both sides, and counts on neither."""
+    for chunk in _chunks([(at, line) for at, line, is_changed in _marked(piece) if is_changed]):
+        text = "\n".join(line for _, line in chunk)
         for rule in rules:
-            if rule.match and (match := rule.match.search(line)):
-                yield Match(rule, piece, at, at, line, {k: v for k, v in match.groupdict().items() if v})
+            if rule.match and rule.match.search(text):
+                for at, line in chunk:
+                    if match := rule.match.search(line):
+                        yield Match(rule, piece, at, at, line, {k: v for k, v in match.groupdict().items() if v})
+
+
+def _chunks(lines: _Numbered) -> Iterator[_Numbered]:
+    """Some lines at a time, so that most rules are done with many lines in one search."""
+    chunk: _Numbered = []
+    chars = 0
+    for each in lines:
+        if each[1].strip():
+            chunk.append(each)
+            chars += len(each[1])
+        if chars >= CHUNK_CHARS:
+            yield chunk
+            chunk, chars = [], 0
+    if chunk:
+        yield chunk
 
 
 def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
@@ -56,9 +76,6 @@ def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
                     and (rule.match is None or rule.match.search(after[1]))
                 ):
                     yield Match(rule, new, after[0], after[0], after[1], {})
-
-
-_Numbered = list[tuple[int, str]]
 
 
 def _runs(old: Piece, new: Piece) -> Iterator[tuple[_Numbered, _Numbered]]:
