@@ -34,8 +34,8 @@ from typing import Any
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
 from council.agents.scan import datafiles, shell_finder
-from council.agents.scan.diff import CodeBlock, FileChange, ScannedText, read_changes
-from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.change import CodeBlock, FileChange, ScannedText, read_changes, short_quote
+from council.agents.scan.languages import is_test
 from council.agents.scan.linters import Linted, LinterFinding, lint
 from council.agents.scan.personal import words
 from council.agents.scan.python_dangers import PythonDanger, fresh_dangers
@@ -44,7 +44,7 @@ from council.agents.scan.python_names import is_surely_used
 from council.agents.scan.removed_checks import vanished_checks
 from council.agents.static import marks
 from council.agents.static.actions import CODE_KEYS, read_action
-from council.agents.static.policy import is_python, is_test, listed, observed, written_file
+from council.agents.static.policy import is_python, listed, observed, written_file
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 UNJUDGED_MAX = 20  # named in a reason; the others are only counted

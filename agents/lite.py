@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
-from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.change import short_quote
 from council.agents.static import marks
 from council.agents.static.policy import UNREAD, Sight, inspect_case, listed, observed, readable
 

@@ -42,7 +42,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
-from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.change import short_quote
+from council.agents.scan.languages import is_docs, is_test
 from council.agents.scan.python_dangers import fresh_dangers
 from council.agents.scan.python_hunks import sides_of
 from council.agents.static import marks
@@ -51,9 +52,7 @@ from council.agents.static.policy import (
     UNREAD,
     Sight,
     inspect_case,
-    is_docs,
     is_python,
-    is_test,
     listed,
     observed,
     readable,
