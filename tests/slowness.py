@@ -33,7 +33,7 @@ from council.agents.prompting import summary as summarizer
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.tokens import ESTIMATE, _counting
 from council.agents.scan import datafiles, other_languages, shell_finder
-from council.agents.scan.diff import read_changes
+from council.agents.scan.change import read_changes
 from council.agents.scan.linters import CPU_SECONDS_MAX, Linted, lint
 from council.agents.scan.remote_rules import judge_sql
 from council.agents.scan.secrets import find_private

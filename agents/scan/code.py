@@ -11,9 +11,8 @@ import msgspec
 
 from council.agents.scan import tools
 from council.agents.scan.compare import Match
-from council.agents.scan.languages import BY_NAME
 from council.agents.scan.pieces import Piece
-from council.agents.scan.rules import Rule, RuleError
+from council.agents.scan.rules import PARSED, Rule, RuleError
 
 CHARS_MAX = 200  # of a captured name or number
 
@@ -48,7 +47,7 @@ _READ = msgspec.json.Decoder(_Found)
 
 def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
     """Where the rules match, on both sides. Raises ToolFailed."""
-    wanted = {piece.language.name for piece in pieces if piece.language and piece.language.suffix}
+    wanted = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
     by_id = {
         f"{rule.id}@{name}": rule for rule in rules for name in rule.languages if name in wanted
     }
@@ -60,8 +59,8 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
         texts = folder / "texts"
         texts.mkdir(mode=0o700)
         for at, piece in enumerate(pieces):
-            if piece.language and piece.language.name in wanted:
-                place = texts / f"{at}{piece.language.suffix}"
+            if piece.language and piece.language.ast_grep:
+                place = texts / f"{at}{_suffix(piece.language.ast_grep)}"
                 place.write_text(piece.text, encoding="utf-8", errors="replace", newline="")
         command = [tools.find("ast-grep"), "scan", "-r", "rules.yml", "--json=stream", "texts"]
         printed = tools.run(command, folder, timeout_s=timeout_s)
@@ -74,6 +73,10 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
             first, last = each.range.start.line, each.range.end.line
             found.append(Match(rule, piece, first, last, each.text, captured))
     return sorted(found, key=lambda match: (match.piece.path, match.piece.hunk, match.first))
+
+
+def _suffix(name: str) -> str:
+    return ".hcl" if name == "hcl" else PARSED[name]  # it does not know .tf
 
 
 def check(rules: Iterable[Rule]) -> None:
@@ -100,7 +103,7 @@ def _accepts(by_id: dict[str, Rule]) -> None:
 
 def _write_rules(place: Path, by_id: dict[str, Rule]) -> None:
     documents = (
-        {"id": key, "language": BY_NAME[key.partition("@")[2]].name, "message": "", **rule.code}
+        {"id": key, "language": key.partition("@")[2], "message": "", **rule.code}
         for key, rule in by_id.items()
     )
     place.write_text("\n---\n".join(map(json.dumps, documents)), encoding="utf-8")

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Literal
 
 from council.agents.scan import shell_finder
-from council.agents.scan.diff import FileChange, Hunk
+from council.agents.scan.change import FileChange, Hunk
 
 Weight = Literal["fault", "concern", "mention"]
 Kind = Literal["run", "eval", "sh -c"]

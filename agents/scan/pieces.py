@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from council.agents.scan.diff import FileChange, Hunk
+from council.agents.scan.change import FileChange, Hunk
 from council.agents.scan.languages import Language, language_of
 
+# What stands above lines that are indented deeper than later ones.
+_LEVEL = {"python": "if 1:", "yaml": "_:"}
 _INDENT = re.compile(r"[ \t]*")
 
 
@@ -69,11 +71,12 @@ def _sides(change: FileChange, hunk: Hunk, at: int) -> Iterator[Piece]:
         changed = frozenset(number for line, number in zip(lines, numbers, strict=True) if line.tag != " ")
         texts = [line.text for line in lines]
         language = language_of(path, texts[0] if numbers[0] == 1 else "")
-        if language is not None:
-            above = _levels(texts, language.level) if language.level else []
+        name = language.name if language else ""
+        if name in _LEVEL:
+            above = _levels(texts, _LEVEL[name])
             texts, numbers = above + texts, [0] * len(above) + numbers
-            if language.opening and language.opening.strip() not in texts[0]:
-                texts[0] = language.opening + texts[0]
+        elif name == "php" and not any(line.lstrip().startswith("<") for line in texts[:1]):
+            texts[0] = "<?php " + texts[0]
         yield Piece(
             path, language, is_new, at, "\n".join(texts), tuple(numbers), changed, change.kind != "deleted"
         )

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from council.agents.scan.diff import FileChange, Hunk
-from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.change import FileChange, Hunk, short_quote
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
 TRIM_MAX = 12  # lines of context dropped at an edge; more are not an edge

@@ -23,12 +23,14 @@ import msgspec
 import yaml
 
 from council.agents.scan.finding import Family, Weight
-from council.agents.scan.languages import BY_NAME
+from council.agents.scan.languages import LANGUAGES
 
 When = Literal["appears", "vanishes", "pair", "number-up", "number-down"]
 OWN = Path(__file__).parent / "rules"
 FILE_BYTES_MAX = 1_000_000
 EXAMPLES = ".examples.yml"
+# The languages that ast-grep parses, each with an extension that it knows.
+PARSED = {language.ast_grep: f".{language.extensions[0]}" for language in LANGUAGES if language.ast_grep}
 
 _ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
@@ -180,8 +182,8 @@ def _code_rule(raw: dict[str, Any], place: str) -> Rule:
         raise ValueError("only a line rule can have when: pair")
     languages = (raw["language"], *meta.also)
     for language in languages:
-        if language not in BY_NAME or not BY_NAME[language].suffix:
-            raise ValueError(f"language is {language!r}, expected one that ast-grep reads")
+        if language not in PARSED:
+            raise ValueError(f"language is {language!r}, expected one of {', '.join(sorted(PARSED))}")
     code = {key: raw[key] for key in ("rule", "constraints", "utils", "transform") if key in raw}
     return _made(meta, raw["id"], raw["message"], place, languages=languages, code=code)
 

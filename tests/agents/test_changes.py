@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.agents.scan.diff import FileChange, ScannedText, read_changes
+from council.agents.scan.change import FileChange, ScannedText, read_changes
 from tests.patience import GROWTH_MAX, growth
 
 SMALL = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a = 1\n-b = 2\n+b = 3\n"

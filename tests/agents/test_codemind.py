@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind
 from council.agents.mind import Case, Opinion
 from council.agents.scan import linters
-from council.agents.scan.diff import read_changes
+from council.agents.scan.change import read_changes
 from council.agents.scan.linters import lint
 from council.agents.scan.python_hunks import PythonPiece, parse_hunk
 from tests.agents.test_slow_texts import calls_counted

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from council.agents.scan.diff import read_changes
+from council.agents.scan.change import read_changes
 from council.agents.scan.python_hunks import TOO_MANY, parse, sides_of, tokens_in
 
 

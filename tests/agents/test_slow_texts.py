@@ -19,7 +19,7 @@ from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
 from council.agents.scan import datafiles, other_languages, python_dangers, python_hunks, shell
-from council.agents.scan.diff import read_changes
+from council.agents.scan.change import read_changes
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import ParseEffort, read_shell
 from tests.agents.test_minds_together import one_file

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from council.agents.scan import code, lines
-from council.agents.scan.diff import DiffLine, FileChange, Hunk
+from council.agents.scan.change import DiffLine, FileChange, Hunk
 from council.agents.scan.compare import compare
-from council.agents.scan.languages import BY_NAME
 from council.agents.scan.pieces import pieces_of
-from council.agents.scan.rules import EXAMPLES, OWN, Rule, examples, read
+from council.agents.scan.rules import EXAMPLES, OWN, PARSED, Rule, examples, read
 from council.agents.scan.spelling import spelled
 
 
@@ -63,16 +62,12 @@ def change(raw: Any, path: str) -> FileChange:
 def _path(rule: Rule) -> str:
     if rule.globs:
         return rule.globs[0].replace("*", "x").replace("?", "x")
-    return f"x{BY_NAME[rule.languages[0]].suffix}" if rule.languages else "x.txt"
+    return f"x{PARSED[rule.languages[0]]}" if rule.languages else "x.txt"
 
 
 def failures(tried: list[Example]) -> list[tuple[Example, set[str]]]:
     """Examples that do not hold, each with the ids of all rules that found something in it."""
     by_piece: dict[int, Example] = {}
-    pieces = []
-    for example in tried:
-        for piece in pieces_of([example.change]):
-            pieces.append(piece)
     pieces = spelled_apart(tried, by_piece)
     rules = {example.rule.id: example.rule for example in tried}
     found = [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from council.agents.scan import code, lines
 from council.agents.scan.compare import compare
-from council.agents.scan.diff import read_changes
+from council.agents.scan.change import read_changes
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.rules import read
 from council.agents.scan.spelling import spelled
