@@ -3,7 +3,8 @@
 A file ``NAME.yml`` holds rules, and ``NAME.examples.yml`` beside it holds their examples by id, which only tests
 read. There are two kinds:
 
-* A code rule is a document in ast-grep's format. What is ours stands in its ``metadata``.
+* A code rule is a document in ast-grep's format. What is ours stands in its ``metadata``. A document with ``utils``
+  alone gives these to all later rules of its file.
 * A line rule matches single lines of files with certain names by regular expressions.
 
 docs/rules-format.md describes every field.
@@ -142,14 +143,16 @@ def read(file: Path) -> Iterator[Rule]:
 def parse(text: str, name: str) -> Iterator[Rule]:
     """The rules in a text; ``name`` is the file's, for messages. Raises RuleError."""
     loader = yaml.CSafeLoader(text)
+    shared: dict[str, Any] = {}
     try:
         while loader.check_node():
             node = loader.get_node()
-            if isinstance(node, yaml.SequenceNode):
-                for each in node.value:
-                    yield _rule(loader.construct_document(each), f"{name}:{each.start_mark.line + 1}")
-            else:
-                yield _rule(loader.construct_document(node), f"{name}:{node.start_mark.line + 1}")
+            for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+                raw = loader.construct_document(each)
+                if isinstance(raw, dict) and raw.keys() == {"utils"}:
+                    shared |= raw["utils"]
+                else:
+                    yield _rule(raw, shared, f"{name}:{each.start_mark.line + 1}")
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -165,11 +168,11 @@ def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
     return found or {}
 
 
-def _rule(raw: Any, place: str) -> Rule:
+def _rule(raw: Any, shared: dict[str, Any], place: str) -> Rule:
     try:
         if not isinstance(raw, dict):
             raise ValueError("expected a rule: a mapping with id, message and more")
-        rule = _code_rule(raw, place) if "rule" in raw else _line_rule(raw, place)
+        rule = _code_rule(raw, shared, place) if "rule" in raw else _line_rule(raw, place)
         if not _ID.fullmatch(rule.id):
             raise ValueError(f"id is {rule.id!r}, expected words in lower case joined by -")
         return rule
@@ -179,7 +182,7 @@ def _rule(raw: Any, place: str) -> Rule:
         raise RuleError(f"{place}: rule {named!s:.80}: {why}") from error
 
 
-def _code_rule(raw: dict[str, Any], place: str) -> Rule:
+def _code_rule(raw: dict[str, Any], shared: dict[str, Any], place: str) -> Rule:
     meta = msgspec.convert(raw.get("metadata", {}), _Metadata, strict=False)
     if meta.when == "pair":
         raise ValueError("only a line rule can have when: pair")
@@ -187,7 +190,8 @@ def _code_rule(raw: dict[str, Any], place: str) -> Rule:
     for language in languages:
         if language not in PARSED:
             raise ValueError(f"language is {language!r}, expected one of {', '.join(sorted(PARSED))}")
-    code = {key: raw[key] for key in ("rule", "constraints", "utils", "transform") if key in raw}
+    code = {key: raw[key] for key in ("rule", "constraints", "transform") if key in raw}
+    code["utils"] = shared | raw.get("utils", {})
     return _made(meta, raw["id"], raw["message"], place, languages=languages, code=code)
 
 
