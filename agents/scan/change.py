@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, cast
 
-from unidiff import PatchSet, UnidiffParseError
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
 
 Kind = Literal["added", "deleted", "modified", "renamed"]
 Tag = Literal[" ", "+", "-"]
@@ -411,7 +412,7 @@ class _Reader:
         return False
 
     def _distrust(self, section: _Section, at: int, what: str) -> bool:
-        """Records the fault. The hunk is taken all the same."""
+        """Records why a hunk can't be trusted. Always True: its lines were taken."""
         section.is_complete = False
         section.is_longer = what == _LONGER
         name = (section.new if section.new != _NULL else section.old) or "?"
