@@ -3,8 +3,8 @@
 ``read_changes`` accepts any text. ``ScannedText.faults`` lists what it could not read, so that a seat that judges the
 rest can say so.
 
-The library unidiff reads each hunk. This module finds hunks between prose and fences, and reads git's headers. It reports
-the damage that unidiff accepts: uncounted lines, unreadable headers, and headers that contradict their hunks.
+The library unidiff reads each hunk. This module finds hunks between prose and fences, and reads git's headers. It
+reports the damage that unidiff accepts: uncounted lines, unreadable headers, headers that contradict their hunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, cast
 
-from unidiff import PatchSet, UnidiffParseError
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
 
 Kind = Literal["added", "deleted", "modified", "renamed"]
 Tag = Literal[" ", "+", "-"]
@@ -30,21 +31,22 @@ FAULTS_MAX = 200
 HEADER_CHARS_MAX = 8_300  # two paths of 4,096, the longest that Linux opens, and the rest of the line
 FENCE_INDENT_MAX = 12  # a fence in a list in a list; a deeper one is indented text
 QUOTED_CHARS_MAX = 120  # of a foreign line in a fault
+WIDE_CONTEXT_LINES = 25  # a diff with so much context usually shows the whole file
 
 _HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 _HEADER = re.compile(
     r"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to|"
     r"similarity index|dissimilarity index|index) (.*)"
 )
-_FACTS = {"old mode", "rename to", "copy to", "new file mode", "deleted file mode"}
+_FACTS = {"old mode", "rename to", "new file mode", "deleted file mode"}
 _INDEX = re.compile(r"[0-9a-f]{4,64}\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
+_GIT_NAMES = re.compile(r'diff --git "?[abciow12]/[^ ]+ "?[abciow12]/[^ ]+')
 _PREFIX = re.compile(r"[abciow12]/")  # what git puts before a name; the digits are of --no-index
 _BASE85 = re.compile(r"(?:literal|delta) [0-9]{1,15}|[A-Za-z](?:[!-~]{5}){1,13}")
 _SUBMODULE = re.compile(r"Subproject commit [0-9a-f]{40,64}")
 _SUBMODULE_LOG = re.compile(
     r"Submodule \S.{0,4096} [0-9a-f]{7,64}\.{2,3}[0-9a-f]{7,64}"
 )  # diff.submodule=log
-_WIDE_CONTEXT = re.compile(r"^ {25}| {25}$")  # a diff with so much context usually shows the whole file
 _LINK_MODE = "120000"
 _SUBMODULE_MODE = "160000"
 _NULL = "/dev/null"
@@ -171,8 +173,10 @@ def read_changes(text: str) -> ScannedText:
     """The diffs and code blocks in ``text``. No text makes it raise; limits are reported as faults."""
     reader = _Reader(text)
     reader.run()
-    prose = "\n".join(reader.prose)
-    return ScannedText(tuple(reader.files), tuple(reader.blocks), tuple(reader.faults), prose)
+    faults = reader.faults[:FAULTS_MAX]
+    if len(reader.faults) > FAULTS_MAX:
+        faults.append(f"and more than the {FAULTS_MAX} faults that are listed")
+    return ScannedText(tuple(reader.files), tuple(reader.blocks), tuple(faults), "\n".join(reader.prose))
 
 
 @dataclass(slots=True)
@@ -216,7 +220,7 @@ class _Reader:
         if not self._lines[-1]:
             self._lines.pop()  # the text ended with a line feed
         if len(text) > CHARS_MAX or len(self._lines) > LINES_MAX:
-            self._fault(
+            self.faults.append(
                 f"only the first {LINES_MAX:,} lines or {CHARS_MAX:,} characters were read "
                 f"of {text.count(chr(10)) + 1:,} lines and {len(text):,} characters"
             )
@@ -246,11 +250,8 @@ class _Reader:
                     self.prose[start] = ""
         self._close_fence()
 
-    def _fault(self, message: str) -> None:
-        if len(self.faults) < FAULTS_MAX:
-            self.faults.append(message)
-        elif len(self.faults) == FAULTS_MAX:
-            self.faults.append(f"and more than the {FAULTS_MAX} faults that are listed")
+    def _fault(self, line: int, message: str) -> None:
+        self.faults.append(f"line {line}: {message}")
 
     def _peek(self, ahead: int = 0) -> str | None:
         """The line, without the indent of the fence around it; None past the end."""
@@ -300,34 +301,34 @@ class _Reader:
         if fence is None:
             return
         if fence.language in ("diff", "patch", "udiff") and not fence.has_diff:
-            self._fault(f"line {fence.line}: a {fence.language} block without a file header (--- and +++)")
+            self._fault(fence.line, f"a {fence.language} block without a file header (--- and +++)")
         if len(self.blocks) < BLOCKS_MAX:
             code = "".join(line.removesuffix("\r") + "\n" for line in fence.lines)
             self.blocks.append(CodeBlock(fence.language, code, fence.line, fence.has_diff))
         elif len(self.blocks) == BLOCKS_MAX:
-            self._fault(f"line {fence.line}: only the first {BLOCKS_MAX:,} code blocks were read")
+            self._fault(fence.line, f"only the first {BLOCKS_MAX:,} code blocks were read")
 
     # Diffs
 
     def _take_odd_diff(self) -> bool:
         """Takes a line that stands for a change and shows none: of a merge, a submodule, a binary, a lost hunk."""
-        line = self._peek_header()
+        line, at, binary = self._peek_header(), self._at + 1, None
         old, middle, new = line.removeprefix("Binary files ").removesuffix(" differ").partition(" and ")
-        if line.startswith(("diff --cc ", "diff --combined ")):
-            self._fault(
-                f"line {self._at + 1}: a merge's combined diff can't be read; send one for one parent"
-            )
+        if line.startswith(("diff --cc ", "diff --combined ", "@@@ -")):
+            self._fault(at, "a merge's combined diff can't be read; send one for one parent")
         elif _HUNK.match(line):
-            self._fault(f"line {self._at + 1}: a hunk without a file header (--- and +++) before it")
+            self._fault(at, "a hunk without a file header (--- and +++) before it")
         elif _SUBMODULE_LOG.match(line):
-            self._fault(f"line {self._at + 1}: the content of a submodule is not shown; review it on its own")
+            self._fault(at, "the content of a submodule is not shown; review it on its own")
         elif middle and line.startswith("Binary files ") and line.endswith(" differ"):
-            self._finish(_Section(self._at + 1, old=old, new=new, is_binary=True))
+            binary = _Section(at, old=old, new=new, is_binary=True)
         else:
             return False
         if self._fence:
             self._fence.has_diff = True
         self._consume()
+        if binary:
+            self._finish(binary)
         return True
 
     def _take_section(self) -> _Section | None:
@@ -336,7 +337,10 @@ class _Reader:
             section.git = self._peek_header().removeprefix("diff --git ")
             self._consume()
             while found := _HEADER.match(self._peek_header()):
-                section.headers[found[1]] = found[2]
+                key = found[1].replace("copy", "rename")  # a copy is read as a rename
+                if section.headers.setdefault(key, found[2]) != found[2]:
+                    section.is_complete = False
+                    self._fault(self._at + 1, f"git's header {found[1]!r} contradicts one above it")
                 self._consume()
         elif not self._names_two_files():
             return None
@@ -357,12 +361,9 @@ class _Reader:
     def _looks_like_git(self) -> bool:
         """Whether a line is git's, and not a sentence that begins with these words."""
         line, following = self._peek_header(), self._peek_header(1)
-        if not line.startswith("diff --git "):
-            return False
-        if _HEADER.match(following) or following.startswith(("--- ", "Binary files ", "GIT binary patch")):
-            return True
-        words = line.removeprefix("diff --git ").split(" ")
-        return len(words) == 2 and all(_PREFIX.match(word.lstrip('"')) for word in words)
+        starts = ("--- ", "Binary files ", "GIT binary patch")
+        is_followed = following.startswith(starts) or _HEADER.match(following) is not None
+        return line.startswith("diff --git ") and (is_followed or _GIT_NAMES.fullmatch(line) is not None)
 
     def _names_two_files(self, ahead: int = 0) -> bool:
         return self._peek_header(ahead).startswith("--- ") and self._peek_header(ahead + 1).startswith("+++ ")
@@ -380,33 +381,24 @@ class _Reader:
         if not old and not new:
             return self._distrust(section, at, "its header promises no lines")
         lines = [counts[0]]
-        while old or new:
-            line = self._peek() or ""
+        while (old or new) and (line := self._peek()) is not None:
             is_blank = not line.strip("\r")  # editors that trim blank lines trim their leading space
             tag = " " if is_blank else line[0]
-            if self._peek() is None or tag not in " +-\\":
+            if tag not in " +-\\":
                 break
             old, new = old - (tag in " -"), new - (tag in " +")
             lines.append(" " + line if is_blank else line)
             if min(old, new) < 0:
                 break
             self._consume()
-        try:
-            hunk = _hunk(lines)
-        except UnidiffParseError:
-            early = f"it ends early: {old} old and {new} new lines are missing"
-            return self._distrust(section, at, _LONGER if min(old, new) < 0 else early)
-        while (self._peek() or "").startswith("\\ "):  # in git's language setting
-            hunk = replace(hunk, lines=(*hunk.lines[:-1], replace(hunk.lines[-1], ending="")))
+        while not (old or new) and (self._peek() or "").startswith("\\ "):  # in git's language setting
+            lines.append(_NO_NEWLINE)
             self._consume()
-        if any(
-            not line.ending for tag in "+-" for line in [each for each in hunk.lines if each.tag != tag][:-1]
-        ):
-            self._distrust(section, at, "it goes on after the end of its file")
-        if self._runs_on():
-            self._distrust(section, at, _LONGER)
-        section.hunks.append(hunk)
-        return True
+        try:
+            section.hunks.append(_hunk(lines))
+        except UnidiffParseError:
+            return self._distrust(section, at, _LONGER if min(old, new) < 0 else "it ends early")
+        return not self._runs_on() or self._distrust(section, at, _LONGER)
 
     def _runs_on(self) -> bool:
         """Whether more changed lines follow after the hunk has reached its announced length."""
@@ -420,11 +412,11 @@ class _Reader:
         return False
 
     def _distrust(self, section: _Section, at: int, what: str) -> bool:
-        """Records the fault. The hunk is taken all the same."""
+        """Records why a hunk can't be trusted. Always True: its lines were taken."""
         section.is_complete = False
         section.is_longer = what == _LONGER
         name = (section.new if section.new != _NULL else section.old) or "?"
-        self._fault(f"line {at}: a hunk of {short_quote(_plain_name(name))} can't be trusted, {what}")
+        self._fault(at, f"a hunk of {short_quote(_plain_name(name))} can't be trusted, {what}")
         return True
 
     def _take_binary(self, section: _Section) -> None:
@@ -432,30 +424,31 @@ class _Reader:
         if line.startswith("Binary files ") or line == "GIT binary patch":
             section.is_binary = True
             self._consume()
-        if line == "GIT binary patch":  # a blank line ends each of its two parts
-            while _BASE85.fullmatch(self._peek_header() or self._peek_header(1)):
-                self._consume()
+        while line == "GIT binary patch":  # its two parts are separated by a blank line
+            data, following = self._peek_header(), self._peek_header(1)
+            if not (_BASE85.fullmatch(data) or (not data and following.startswith(("literal ", "delta ")))):
+                break
+            self._consume()
 
     def _finish(self, section: _Section) -> None:
         if len(self.files) >= FILES_MAX:
-            self._fault(f"line {section.line}: only the first {FILES_MAX:,} files were read")
+            self._fault(section.line, f"only the first {FILES_MAX:,} files were read")
             self._at = len(self._lines)  # the rest is unread, as the fault says
             return
         says = section.hunks or section.is_binary or not section.is_complete
         if not (says or _FACTS.intersection(section.headers)):
             name = short_quote(section.new or section.git or "")
-            self._fault(f"line {section.line}: {name} names a file, but no readable change follows")
+            self._fault(section.line, f"{name} names a file, but no readable change follows")
             return
         try:
             change = _build(section)
         except ValueError as error:
-            self._fault(f"line {section.line}: this diff can't be read: {error}")
+            self._fault(section.line, f"this diff can't be read: {error}")
             return
         for doubt in _doubts(section, change):
-            self._fault(f"line {section.line}: {short_quote(change.path)} {doubt}")
-            change = replace(change, is_complete=False)
-        index = _INDEX.match(section.headers.get("index", ""))
-        self.files.append(replace(change, is_whole=_is_whole(change, index[1] if index else None)))
+            self._fault(section.line, f"{short_quote(change.path)} {doubt}")
+            change = replace(change, is_complete=False, is_whole=False)
+        self.files.append(change)
 
 
 def _hunk(lines: list[str]) -> Hunk:
@@ -474,36 +467,29 @@ def _hunk(lines: list[str]) -> Hunk:
 
 def _build(section: _Section) -> FileChange:
     """Raises ValueError if the section's header can't be read."""
+    headers, hunks = section.headers, tuple(section.hunks)
     old, new = _names(section)
     kind: Kind = "modified"
-    if old is None or "new file mode" in section.headers or _is_plain_creation(section):
+    if old is None or "new file mode" in headers or _is_plain_creation(section):
         kind = "added"
-    elif new is None or "deleted file mode" in section.headers:
+    elif new is None or "deleted file mode" in headers:
         kind = "deleted"
     elif old != new:
         kind = "renamed"
-    is_link = _modes(section) == {_LINK_MODE} and sum(len(hunk.added) for hunk in section.hunks) <= 1
-    return FileChange(
+    index = _INDEX.match(headers.get("index", ""))
+    said = {headers.get("new file mode"), headers.get("new mode"), index[2] if index else None} - {None}
+    modes = said or {headers.get("deleted file mode")}
+    change = FileChange(
         path=(old if kind == "deleted" else new) or old or "?",
         old_path=None if kind == "added" else old,
         kind=kind,
         is_binary=section.is_binary,
-        is_link=is_link,
-        hunks=tuple(section.hunks),
+        is_link=modes == {_LINK_MODE} and sum(len(hunk.added) for hunk in hunks) <= 1,
+        hunks=hunks,
         is_complete=section.is_complete,
         line=section.line,
     )
-
-
-def _modes(section: _Section) -> set[str]:
-    """The modes that the headers give the new file, or the deleted one."""
-    index = _INDEX.match(section.headers.get("index", ""))
-    said = {
-        section.headers.get("new file mode"),
-        section.headers.get("new mode"),
-        index[2] if index else None,
-    }
-    return {mode for mode in said if mode} or {section.headers.get("deleted file mode", "")}
+    return replace(change, is_whole=_is_whole(change, index[1] if index else None))
 
 
 def _is_plain_creation(section: _Section) -> bool:
@@ -516,17 +502,21 @@ def _is_plain_creation(section: _Section) -> bool:
 
 def _doubts(section: _Section, change: FileChange) -> Iterator[str]:
     """Why a change that was read does not show what it does."""
-    texts = [line.text for hunk in change.hunks for line in hunk.lines]
-    if _SUBMODULE_MODE in {*section.headers.values(), *_modes(section)} or any(
-        map(_SUBMODULE.fullmatch, texts)
-    ):
+    modes = {mode for value in section.headers.values() for mode in value.split(" ")}
+    lines = [line for hunk in change.hunks for line in hunk.lines]
+    if _SUBMODULE_MODE in modes or any(_SUBMODULE.fullmatch(line.text) for line in lines):
         yield "is a submodule, whose content is not shown; review it on its own"
     others = {"added": {" ", "-"}, "deleted": {" ", "+"}}.get(change.kind, set())
-    if any(line.tag in others for hunk in change.hunks for line in hunk.lines):
+    if any(line.tag in others for line in lines):
         yield f"is {change.kind} by its header, and its hunks show otherwise"
-    moved = section.headers.get("rename to", section.headers.get("copy to"))
-    if moved is not None and section.new and not _plain_name(section.new).endswith(_unquote(moved)):
-        yield f"has a second name, {short_quote(section.new)}"
+    for key, said in (("rename from", section.old), ("rename to", section.new)):
+        name = _plain_name(said or "")
+        if name and _unquote(section.headers.get(key, name)) not in (name, _PREFIX.sub("", name, count=1)):
+            yield f"has a second name, {short_quote(name)}"
+    for hunk in change.hunks:
+        sides = ([line for line in hunk.lines if line.tag != other] for other in "+-")
+        if any(not line.ending for side in sides for line in side[:-1]):
+            yield f"has a hunk that goes on after the end of the file, at its line {hunk.new_start}"
     for before, after in pairwise(change.hunks):
         old = [line.old_no for line in before.lines if line.old_no is not None]
         if old and old[-1] >= after.old_start + all(line.tag == "+" for line in after.lines):
@@ -540,10 +530,8 @@ def _doubts(section: _Section, change: FileChange) -> Iterator[str]:
 def _names(section: _Section) -> tuple[str | None, str | None]:
     """(old, new) paths; None for a side that does not exist. Raises ValueError if there is only one name."""
     headers = section.headers
-    old_moved = headers.get("rename from", headers.get("copy from"))
-    new_moved = headers.get("rename to", headers.get("copy to"))
-    if old_moved is not None and new_moved is not None:
-        return _unquote(old_moved), _unquote(new_moved)
+    if "rename from" in headers and "rename to" in headers:
+        return _unquote(headers["rename from"]), _unquote(headers["rename to"])
     if section.old is not None and section.new is not None:
         old, new = _plain_name(section.old), _plain_name(section.new)
     else:
@@ -592,8 +580,9 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
 def _is_whole(change: FileChange, new_blob: str | None) -> bool:
     """Whether the one hunk starts at the top of the file and reaches its end.
 
-    ``new_blob`` is git's hash of the new content. If it is given, it proves or disproves the end. Without it, a wide
-    context before the first change or after the last one is taken for a diff of whole files.
+    ``new_blob`` is git's hash of the new content. If it is given, it proves or disproves the end. Otherwise the
+    context tells: a diff with n lines of it shows n lines after the last change unless the file ends. The other runs
+    give a lower bound of n: the first is no longer than n, and none between two changes is longer than 2n.
     """
     if len(change.hunks) != 1 or not change.is_complete or change.is_binary:
         return False
@@ -604,7 +593,9 @@ def _is_whole(change: FileChange, new_blob: str | None) -> bool:
         return True
     if new_blob is not None:
         return _is_blob(hunk.new_text(), new_blob)
-    return _WIDE_CONTEXT.search("".join(line.tag for line in hunk.lines)) is not None
+    runs = [len(run) for run in re.split("[-+]", "".join(line.tag for line in hunk.lines))]
+    context = max(runs[0], runs[-1], *((run + 1) // 2 for run in runs[1:-1]), 0)
+    return runs[-1] < context or context >= WIDE_CONTEXT_LINES
 
 
 def _is_blob(text: str, name: str) -> bool:

@@ -78,7 +78,7 @@ LANGUAGES: tuple[Language, ...] = (
     _row("protobuf", None, "proto"),
     _row(
         "text", None, "txt text csv tsv log lock sum mod work diff patch pub crt pem",
-        "license* licence* notice* authors* copying* contributors* maintainers* codeowners changelog* readme* "
+        "license license-* licence notice authors copying contributors maintainers codeowners changelog readme "
         ".gitignore .gitattributes .dockerignore .npmignore .prettierignore .eslintignore .helmignore .gitkeep "
         ".nvmrc .python-version .ruby-version .node-version .tool-versions .mailmap version",
     ),
@@ -116,7 +116,7 @@ def language_of(path: str, first_line: str = "") -> Language | None:
     if named is None:
         fits = (each for glob, each in _GLOBS if fnmatchcase(whole if "/" in glob else last, glob))
         named = _BY_EXTENSION.get(last.rpartition(".")[2]) if "." in last else None
-        # A glob such as "readme*" says less than the extension of a programming language.
+        # A glob such as "makefile*" says less than the extension of a programming language.
         named = named if named is not None and named.ast_grep else next(fits, named)
     if named is None or named.ast_grep is None:
         program = _SHEBANG.match(first_line[:1_000])

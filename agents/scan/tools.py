@@ -18,7 +18,7 @@ from pathlib import Path
 
 CPU_SECONDS_MAX = 10  # of one analyzer, which is then ended
 OUTPUT_BYTES_MAX = 4_000_000  # of one analyzer: about 8,000 findings
-NOTE_CHARS_MAX = 200  # of a failed analyzer's own message
+NOTE_CHARS_MAX = 200  # of a failed analyzer's own message, whose end says most
 
 _LIMITED = 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; shift 2; exec "$@"'
 _FILE_BLOCK_BYTES = 512  # in which the shell's limit counts
@@ -72,7 +72,7 @@ def run(
             raise ToolFailed(f"{name} reported more than {OUTPUT_BYTES_MAX:,} bytes")
         if done.returncode not in succeeds:
             err.seek(0)
-            words = err.read(NOTE_CHARS_MAX).decode("utf-8", "replace").split()
-            raise ToolFailed(f"{name} failed with exit code {done.returncode}: {' '.join(words)}")
+            words = " ".join(err.read(OUTPUT_BYTES_MAX).decode("utf-8", "replace").split())
+            raise ToolFailed(f"{name} failed with exit code {done.returncode}: {words[-NOTE_CHARS_MAX:]}")
         out.seek(0)
         return out.read()

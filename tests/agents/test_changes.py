@@ -180,6 +180,60 @@ def test_what_cannot_be_read_is_said(text: str, words: str) -> None:
     assert words in faults[0]
 
 
+HEAD = "diff --git a/x.py b/x.py\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (SMALL + "--- c\n+d = 1\n", "longer than its header"),
+        (SMALL.replace(" a = 1\n", "\rimport os\n"), "ends early"),
+        (SMALL.replace("-1,2", "-\u0661,2"), "header can't be read"),
+        (SMALL.replace(" a = 1\n", " a = 1\n\\ No newline at end of file\n"), "goes on after the end"),
+        (SMALL.replace("+b = 3\n", "+b = 3\n+c = 4\n").replace("+1,2", "+1,3") + "@@ -2 +3 @@\n-b\n+c\n", "overlap"),
+        (SMALL + "@@ -1 +1 @@\n-b\n+c\n", "out of order"),
+        (HEAD + "deleted file mode 100644\n" + SMALL, "is deleted by its header"),
+        (HEAD + "new file mode 100644\n" + SMALL, "is added by its header"),
+        (HEAD + "rename from x.py\nrename to docs/x.md\n" + SMALL, "has a second name, b/x.py"),
+        (HEAD + "copy from y.py\ncopy to x.py\n" + SMALL, "has a second name, a/x.py"),
+        (HEAD + "new file mode 100644\nnew file mode 100755\n", "contradicts one above it"),
+        (HEAD + "rename from x.py\nrename to y.py\ncopy from x.py\ncopy to z.py\n", "contradicts one above it"),
+        ("@@@ -1,1 -1,1 +1,2 @@@\n++import os\n", "combined diff"),
+        (HEAD + "index 1234567..89abcde 160000\n" + SMALL, "submodule"),
+        (SMALL.replace("b = 3", "Subproject commit " + "a" * 40), "submodule"),
+        (HEAD + "new file mode 160000\nindex 0000000..89abcde\n", "submodule"),
+        ("Submodule lib/x 1234567..89abcde:\n  > Fix it\n", "submodule"),
+    ],
+)  # fmt: skip
+def test_damage_that_unidiff_accepts_is_a_fault(text: str, words: str) -> None:
+    """Fails where a diff that git refuses, or one that hides its content, is read as a whole one."""
+    reading = read_changes(text)
+    assert [fault for fault in reading.faults if words in fault]
+    assert not any(change.is_complete or change.is_whole for change in reading.files)
+
+
+@pytest.mark.parametrize("options", [["-U0"], ["-U1"], []], ids=str)
+def test_adjacent_hunks_do_not_overlap(repository: Path, options: list[str]) -> None:
+    """Fails if an insertion without context, whose header names the line before it, counts as an overlap."""
+    (repository / "near.py").write_text("".join(f"x{at} = {at}\n" for at in range(12)))
+    git(repository, "add", "near.py")
+    lines = [f"x{at} = {at}\n" for at in range(12)]
+    del lines[8]
+    (repository / "near.py").write_text("".join(["new\n", *lines[:3], "in\n", lines[3], *lines[5:], "end\n"]))
+    reading = read_changes(git(repository, "diff", *options, "near.py"))
+    git(repository, "rm", "-qf", "near.py")
+    assert reading.faults == ()
+    assert [text for _, text in reading.files[0].added] == ["new", "in", "end"]
+
+
+def test_a_line_after_a_binary_patch_stays_prose() -> None:
+    """Fails if a command of one word is taken for data, as nobody reads data."""
+    data = "GIT binary patch\nliteral 4\nLc${NkU|;|M00aO5\n\nliteral 0\nHcmV?d00001\n\nreboot\n"
+    reading = read_changes(HEAD + "index 1234567..89abcde 100644\n" + data)
+    assert (reading.files[0].is_binary, reading.faults) == (True, ())
+    assert [line for line in reading.prose.split("\n") if line] == ["reboot"]
+
+
 def test_the_readable_hunks_of_a_broken_diff_are_kept_and_marked() -> None:
     change = read_changes(SMALL + "@@ -20,3 +20,3 @@\n a\n").files[0]
     assert len(change.hunks) == 1
@@ -280,6 +334,16 @@ def test_any_text_gives_a_reading(lines: list[str]) -> None:
             assert all(line.tag in " +-" for line in hunk.lines)
 
 
+@given(st.lists(PARTS | st.sampled_from([SMALL.rstrip("\n"), "+d = 1", "--- c", "@@ -1 +1 @@"]), max_size=30))
+def test_what_a_text_adds_is_in_the_files_or_in_the_prose_or_a_fault_is_said(lines: list[str]) -> None:
+    """Fails if a line that a damaged diff adds is dropped without a word."""
+    text = "\n".join(lines)
+    reading = read_changes(text)
+    seen = {added for change in reading.files for _, added in change.added} | set(reading.prose.split("\n"))
+    added = {line for line in text.split("\n") if line.startswith("+") and not line.startswith("+++ ")}
+    assert reading.faults or {line for line in added if line not in seen and line[1:] not in seen} == set()
+
+
 @given(
     st.lists(
         st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=8), max_size=20
@@ -303,8 +367,11 @@ def test_a_whole_diff_gives_both_files_back(old: list[str], new: list[str]) -> N
     "text",
     ["@@ -1 +1 @@\n" * 80_000, "--- a\n+++ b\n" * 80_000, "diff --git " + "a:// " * 200_000, "```\n" * 250_000,
      "--- " + "a/ " * 300_000 + "\n+++ b\n", "Binary files " + " and " * 200_000 + " differ\n", "`" * 1_000_000,
-     "--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n" * 30_000, "@@ -1,999999999 +1,999999999 @@\n" + " a\n" * 300_000],
-    ids=range(9),
+     "--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n" * 30_000, "@@ -1,999999999 +1,999999999 @@\n" + " a\n" * 300_000,
+     SMALL + "\\ No newline at end of file\n" * 80_000, SMALL + "@@ -1 +1 @@\n-a\n+b\n" * 60_000,
+     "--- a\n+++ b\n@@ -0,0 +1,190000 @@\n" + "+a\n" * 190_000, "Submodule " + " abcdef0" * 120_000,
+     "diff --git a/x b/y\n" + "rename from x\n" * 80_000, "Submodule a abcdef0\n" * 60_000],
+    ids=range(15),
 )  # fmt: skip
 def test_a_megabyte_of_anything_is_read_in_the_time_of_its_length(text: str) -> None:
     assert growth(read_changes, text) < GROWTH_MAX
