@@ -83,6 +83,7 @@ LANGUAGES: tuple[Language, ...] = (
         ".nvmrc .python-version .ruby-version .node-version .tool-versions .mailmap version",
     ),
 )  # fmt: skip
+BY_NAME = {language.name: language for language in LANGUAGES}
 _BY_EXTENSION = {extension: language for language in reversed(LANGUAGES) for extension in language.extensions}
 _BY_PROGRAM = {program: language for language in reversed(LANGUAGES) for program in language.programs}
 _PLAIN = {name: each for each in reversed(LANGUAGES) for name in each.names if "*" not in name}

@@ -15,6 +15,7 @@ TOKENS_MAX = 400  # of a line that is compared with another
 PAIRS_MAX = 400  # lines of a run are compared with each other up to this number
 ALIKE = 0.5  # the share of a line that must be left of it
 
+_COMMENT = re.compile(r"\s*(?:#(?!!)|//|;|<!--)")
 _Numbered = list[tuple[int, str]]
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
@@ -45,7 +46,8 @@ def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
         for rule in rules:
             if rule.match and rule.match.search(text):
                 for at, line in chunk:
-                    if match := rule.match.search(line):
+                    match = rule.match.search(line)
+                    if match and (rule.comments or not _COMMENT.match(line)):
                         yield Match(rule, piece, at, at, line, {k: v for k, v in match.groupdict().items() if v})
 
 

@@ -59,13 +59,15 @@ class _LineRule(_Common, rename={"cut": "from", "put": "to"}):
     match: str = ""
     cut: str = ""
     put: str = ""
+    comments: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
     """One rule. A code rule has ``languages`` and ``code``, a document for ast-grep; a line rule has ``match``.
 
-    ``cut`` and ``put`` fully match what a changed line lost and got (``when`` is "pair").
+    ``cut`` and ``put`` fully match what a changed line lost and got (``when`` is "pair"). A line rule reads lines that
+    are comments only with ``comments``.
     """
 
     id: str
@@ -85,6 +87,7 @@ class Rule:
     cut: re.Pattern[str] | None = None
     put: re.Pattern[str] | None = None
     globs: tuple[str, ...] = ()
+    comments: bool = False
 
     def holds_for(self, path: str) -> bool:
         """Whether its globs match a path, or the path's last part."""
@@ -202,6 +205,7 @@ def _line_rule(raw: dict[str, Any], place: str) -> Rule:
         match=_compiled("match", rule.match),
         cut=_compiled("from", rule.cut),
         put=_compiled("to", rule.put),
+        comments=rule.comments,
     )
 
 

@@ -1,0 +1,279 @@
+"""The one door of the static checks: ``scan(case)`` reads a case, and gives what all rules find in it.
+
+The findings are made once a case, however many minds of this process ask. Only what a change adds or takes away is
+judged, never what was there before. A file that an action writes counts as added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import textwrap
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from council.agents.mind import Case
+from council.agents.scan import code, constants, hidden, lines, linters, removed, secrets, shell_texts, sql
+from council.agents.scan.action import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
+from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, read_changes, short_quote
+from council.agents.scan.compare import compare
+from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
+from council.agents.scan.languages import BY_NAME, Language, is_docs, is_generated, is_test, language_of
+from council.agents.scan.pieces import Piece, piece_of, pieces_of
+from council.agents.scan.rules import code_rules, line_rules
+from council.agents.scan.spelling import spelled
+from council.agents.scan.tools import ToolFailed
+
+FINDINGS_MAX = 200  # a reason names a few; the gravest decides
+SECONDS_MAX = 20.0  # of one analyzer; for an ordinary change it takes a tenth of a second
+KEPT = 8  # cases whose findings are kept for the other minds
+FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; umlauts in Latin-1 are fewer
+# These weigh the same in tests, documents and generated files.
+_EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
+_PROSE = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
+_NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
+          "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml"}  # fmt: skip
+_SOURCE = re.compile(
+    r"\.(?:py|[cm]?jsx?|[cm]?tsx?|go|rs|java|kts?|rb|php|cc?|cpp|hh?|hpp|cs|swift|scala|exs?|sql|jl|r|dart|lua|"
+    r"pl|pm|hs|clj|erl|fs|groovy|m|mm|vb|zig|nim|cr|ml|f90|pas|adb|cob|asm|s|sol|v|vhd|tcl|awk|el|lisp|rkt|ps1|bat|"
+    r"vue|svelte)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What all rules found in a case, gravest first, and what they could not read.
+
+    ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
+    a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files of
+    which no grammar is known here. ``binaries`` names files that nobody expects to read, such as images. ``added`` and
+    ``removed`` count lines, without generated files.
+    """
+
+    found: tuple[Finding, ...] = ()
+    unread: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    only_lines: tuple[str, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    has_code: bool = False
+    is_readable: bool = False
+    added: int = 0
+    removed: int = 0
+    sources: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    gone_tests: tuple[str, ...] = ()  # test files that are deleted without any source
+    generated: tuple[str, ...] = ()
+    binaries: tuple[str, ...] = ()
+
+    def of(self, weight: Weight, families: Collection[Family] | None = None) -> list[Finding]:
+        """The findings of a weight, of all families or of some."""
+        return [each for each in self.found if each.weight == weight and (families is None or each.family in families)]
+
+
+_kept: OrderedDict[bytes, Future[Findings]] = OrderedDict()
+_keeping = threading.Lock()
+
+
+def scan(case: Case) -> Findings:
+    """The findings in a case. Blocks for some tenths of a second if there is code. No text in a case makes it raise."""
+    key = hashlib.sha256(msgspec.json.encode((case.summary, case.body, case.action))).digest()
+    with _keeping:
+        known = _kept.get(key)
+        made = known or Future()
+        if known is None:
+            _kept[key] = made
+            while len(_kept) > KEPT:
+                _kept.popitem(last=False)
+    if known is not None:
+        return known.result()
+    try:
+        made.set_result(_scanned(case))
+    except BaseException as error:
+        made.set_exception(error)
+        with _keeping:
+            _kept.pop(key, None)
+    return made.result()
+
+
+@dataclass(slots=True)
+class _Texts:
+    """The texts of a case, apart: changes of files, code, and words."""
+
+    reading: ScannedText
+    written: list[FileChange] = field(default_factory=list)
+    code: list[Piece] = field(default_factory=list)
+    words: list[tuple[str, str]] = field(default_factory=list)  # (place, text)
+    statements: list[tuple[str, str]] = field(default_factory=list)  # SQL
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        return (*self.reading.files, *self.written)
+
+
+def _scanned(case: Case) -> Findings:
+    action = read_action(case.action)
+    texts = _texts_of(case, action)
+    timeout_s = max(1.0, min(SECONDS_MAX, case.time_left_s / 2))
+    changes = texts.changes
+    unread = [*texts.reading.faults, *filter(None, map(_unreadable, changes))]
+    pieces = [*spelled(pieces_of(changes)), *texts.code]
+    with ThreadPoolExecutor(2) as pool:
+        analyzers = [pool.submit(_code, pieces, timeout_s), pool.submit(linters.of_changes, changes, timeout_s)]
+        found = compare(lines.matches(pieces, line_rules()), pieces)
+        gone, gone_unread = removed.findings(changes)
+        shell, shell_unread = shell_texts.findings(case, texts.reading, changes, action)
+        found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
+        for place, statement in texts.statements:
+            found += sql.findings(statement, place)
+        unread += [*gone_unread, *shell_unread]
+        failed = []
+        for analyzer in analyzers:
+            more, faults = analyzer.result()
+            found += more
+            failed += faults
+    return _counted(case, texts, _ordered(found), unread, failed)
+
+
+def _code(pieces: Sequence[Piece], timeout_s: float) -> tuple[list[Finding], list[str]]:
+    languages = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
+    rules = dict.fromkeys(rule for language in sorted(languages) for rule in code_rules(language))
+    try:
+        return compare(code.matches(pieces, rules, timeout_s=timeout_s), pieces), []
+    except ToolFailed as error:
+        return [], [str(error)]
+
+
+def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each finding once, with its weight where it stands, gravest first."""
+    unique = dict.fromkeys(map(_placed, found))
+    return tuple(sorted(unique, key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line)))[:FINDINGS_MAX]
+
+
+def _placed(found: Finding) -> Finding:
+    lighter = is_test(found.path) or is_docs(found.path)
+    if found.family in _EVERYWHERE or not lighter or found.weight == "note":
+        return found
+    return replace(found, weight=WEIGHTS[WEIGHTS.index(found.weight) + 1])
+
+
+# The texts of a case
+
+
+def _texts_of(case: Case, action: ParsedAction) -> _Texts:
+    texts = _Texts(read_changes(case.body))
+    texts.words += [("the summary", case.summary), ("the body", texts.reading.prose)]
+    told = []  # arguments, without the diffs that are applied: only what these add is judged
+    for argument in action.args:
+        text, place = argument.text, f"the action's {argument.key[:40]!r}"
+        if holds_diff(text):
+            more = read_changes(text)
+            texts.reading = texts.reading.with_more(more)
+            text = more.prose if action.applies(argument) else text
+        elif action.writes(argument) or action.names_file(argument):
+            texts.written.append(_written(argument))
+        elif action.runs_sql_in(argument.key, text):
+            texts.statements.append((place, text))
+        elif argument.key.lower() in CODE_KEYS and (action.runs_python or argument.path.endswith(".py")):
+            texts.code.append(piece_of(place, BY_NAME["python"], text))
+        if not action.writes(argument):
+            told.append(f"{argument.key} = {msgspec.json.encode(text).decode()}")
+    for argument in action.commands:
+        if not (action.writes(argument) or action.applies(argument)):
+            told.append(f"{argument.key} = {msgspec.json.encode(argument.text).decode()}")
+    texts.words.append(("the action's arguments", "\n".join(told)))
+    for block in texts.reading.blocks:
+        language = _of_block(block.language)
+        if language is not None and not block.has_diff:
+            texts.code.append(piece_of(f"code block at line {block.line}", language, textwrap.dedent(block.code)))
+    texts.code = spelled(texts.code)
+    return texts
+
+
+def _of_block(name: str) -> Language | None:
+    return BY_NAME.get(_NAMES.get(name, name)) if name not in _PROSE else None
+
+
+def _written(argument: Argument) -> FileChange:
+    """A file that an action writes, as a change that adds it."""
+    added = tuple(DiffLine("+", text, None, at) for at, text in enumerate(argument.text.split("\n"), start=1))
+    return FileChange(argument.path, None, "added", hunks=(Hunk(0, 1, added),), is_whole=True)
+
+
+def _secrets(texts: _Texts) -> Iterator[Finding]:
+    for change in texts.changes:
+        if change.kind != "deleted" and not change.is_binary:
+            lenient = is_test(change.path) or is_docs(change.path)
+            yield from secrets.findings(
+                short_quote(change.path), change.added, lenient=lenient, assignments=not is_generated(change)
+            )
+    for place, text in texts.words:
+        yield from secrets.findings(place, list(enumerate(text.split("\n"), start=1)))
+
+
+def _unreadable(change: FileChange) -> str:
+    """Why the new text of a file can't be read though it should be text, or ""."""
+    language = language_of(change.path)
+    if change.is_binary:
+        hides = language is not None and not is_generated(change) and change.kind != "deleted"
+        return f"{short_quote(change.path)} is source by its name, and shown as binary" if hides else ""
+    new = "".join(text for _, text in change.added)
+    is_foreign = new.count("\ufffd") > FOREIGN_SHARE * len(new)
+    return f"{short_quote(change.path)} is in no encoding that could be read" if is_foreign else ""
+
+
+# What a case consists of
+
+
+def _counted(
+    case: Case, texts: _Texts, found: tuple[Finding, ...], unread: Sequence[str], failed: Sequence[str]
+) -> Findings:
+    files = texts.reading.files
+    written = [change for change in files if not is_generated(change)]
+    live = [change for change in written if change.kind != "deleted"]
+    gone = [change for change in written if change.kind == "deleted"]
+    is_pruned = any(_SOURCE.search(change.path) and not is_test(change.path) for change in gone)
+    gone_tests = (c.path for c in gone if not is_pruned and is_test(c.path) and _SOURCE.search(c.path))
+    shown = [change for change in texts.changes if change.hunks and change.kind != "deleted" and not is_docs(change.path)]
+    reads = {change.path: language_of(change.path, _first(change)) for change in shown}
+    is_readable = any(not c.is_binary for c in files) or (
+        not files and bool(case.summary.strip() or case.body.strip() or case.action)
+    )
+    return Findings(
+        found,
+        tuple(dict.fromkeys(unread)),
+        tuple(
+            f"{short_quote(path)} (in no language that a rule reads)"
+            for path, language in reads.items()
+            if _SOURCE.search(path) and not is_read(language)
+        ),
+        tuple(failed),
+        tuple(short_quote(path) for path, language in reads.items() if language is None and not _SOURCE.search(path)),
+        files,
+        bool(shown or texts.code or texts.written or texts.reading.faults),
+        is_readable,
+        sum(len(change.added) for change in written),
+        sum(len(change.removed) for change in written),
+        tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
+        tuple(c.path for c in live if is_test(c.path)),
+        tuple(gone_tests),
+        tuple(c.path for c in files if is_generated(c)),
+        tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
+    )
+
+
+def is_read(language: Language | None) -> bool:
+    """Whether there are rules for a language."""
+    if language is None:
+        return False
+    return not language.ast_grep or bool(code_rules(language.ast_grep))
+
+
+def _first(change: FileChange) -> str:
+    return next((line.text for line in change.hunks[0].lines if line.new_no == 1), "")

@@ -1,0 +1,144 @@
+"""The shell text in a case, and what it does: scripts, recipes and steps in changed files, code blocks, prose, actions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from council.agents.mind import Case
+from council.agents.scan import commands, shell_finder
+from council.agents.scan.action import CODE_KEYS, Argument, ParsedAction
+from council.agents.scan.change import FileChange, Hunk, ScannedText, short_quote
+from council.agents.scan.finding import Finding
+from council.agents.scan.languages import is_docs, is_test
+from council.agents.scan.shell import ParseEffort
+from council.agents.scan.shell_words import Scene
+
+SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
+PROSE_COMMANDS_MAX = 2_000  # lines of text that may be commands: a document of about 300 kB; they take 0.1 s
+
+_NPM_HOOKS = ("preinstall", "install", "postinstall")  # they run where the package is installed
+_VERSION = re.compile(r"[~^<>=v*]{0,2}\d")  # of a package that is named install
+
+
+class _Shell:
+    """Reads the shell texts of one case, up to a common limit, and records what was not read."""
+
+    def __init__(self) -> None:
+        self.unread: list[str] = []
+        self._left = SHELL_CHARS_MAX
+        self._work = ParseEffort()
+
+    def read(self, script: str, place: str, scene: Scene | None = None) -> list[Finding]:
+        self._left -= len(script)
+        if self._left < 0:
+            fault = f"more than {SHELL_CHARS_MAX:,} characters of shell text in one proposal"
+            self.unread.append(f"{place}: {fault}")
+            return []
+        reading = commands.read(script, place, scene, self._work)
+        if reading.fault:
+            self.unread.append(f"{place}: {reading.fault}")
+        return list(reading.findings)
+
+
+def findings(
+    case: Case, reading: ScannedText, changes: Sequence[FileChange], action: ParsedAction
+) -> tuple[list[Finding], list[str]]:
+    """The findings in all shell text of a case, and what could not be read of it."""
+    shell = _Shell()
+    found = [each for change in changes for each in _in_file(change, shell)]
+    found += _in_prose(case, reading, shell)
+    found += _in_action(action, shell)
+    return found, shell.unread
+
+
+def _in_file(change: FileChange, shell: _Shell) -> Iterator[Finding]:
+    is_fixture = is_test(change.path) and change.path.endswith(".sql")
+    if change.kind == "deleted" or change.is_binary or is_docs(change.path) or is_fixture:
+        return  # documentation shows commands, but nobody runs them
+    yield from _install_hooks(change)
+    yield from _in_scripts(change, shell)
+
+
+def _install_hooks(change: FileChange) -> Iterator[Finding]:
+    if change.path.rsplit("/", 1)[-1] != "package.json":
+        return
+    had = {pair for _, text in change.removed for pair in shell_finder.package_pairs(text)}
+    for number, text in change.added:
+        for key, value in shell_finder.package_pairs(text):
+            if key in _NPM_HOOKS and (key, value) not in had and not _VERSION.match(value):
+                message = f"npm runs this script on every install ({key}). Make sure that it must."
+                yield Finding("npm-install-hook", "supply", "note", short_quote(change.path), number, message, 829)
+
+
+def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Finding]:
+    """What the new side does that the old one did not, also on unchanged lines."""
+    before, after = Scene(), Scene()
+    had = Counter(
+        found.rule
+        for hunk in change.hunks
+        for _, read in _read_side(change, hunk, "+", before, False, shell)
+        for found in read
+    )
+    for hunk in change.hunks:
+        fresh = {number for number, _ in hunk.added}
+        # If `set -u` is removed, every later variable is unguarded, also in other hunks.
+        bared = before.stops_on_unset and not after.stops_on_unset
+        for origin, read in _read_side(change, hunk, "-", after, bared, shell):
+            for found in read:
+                number = origin[min(found.line, len(origin)) - 1] if found.line else 0
+                had[found.rule] -= number not in fresh
+                if number in fresh:
+                    yield replace(found, line=number)
+                elif had[found.rule] < 0 and found.weight != "note":  # its protection was removed
+                    message = f"{found.message} Nothing guards it any more."
+                    yield replace(found, line=number, weight="stop", message=message)
+
+
+def _read_side(
+    change: FileChange, hunk: Hunk, other: str, scene: Scene, bared: bool, shell: _Shell
+) -> Iterator[tuple[list[int], list[Finding]]]:
+    """What one side of a hunk runs. For a shell script the scene is kept from hunk to hunk."""
+    lines = [line for line in hunk.lines if line.tag != other]
+    side = [((line.old_no if other == "+" else line.new_no) or 0, line.text) for line in lines]
+    first = side[0][1] if side else ""
+    keeps_scene = shell_finder.is_shell(change.path, first)
+    scene.directory = ""
+    # Otherwise the lines before this hunk are not shown, and may set its variables.
+    scene.is_whole = bared or (hunk is change.hunks[0] and (hunk.new_start <= 1 or change.kind == "added"))
+    for script, origin in shell_finder.in_lines(change.path, side):
+        yield origin, shell.read(script, short_quote(change.path), scene if keeps_scene else Scene())
+
+
+def _in_prose(case: Case, reading: ScannedText, shell: _Shell) -> Iterator[Finding]:
+    """Commands in fenced blocks, and on lines that are commands."""
+    for block in reading.blocks:
+        if not block.has_diff:
+            for script, _ in shell_finder.in_block(block.language, block.code):
+                yield from shell.read(script, f"code block, line {block.line}")
+    for count, line in enumerate(shell_finder.commands_in_prose(f"{case.summary}\n{reading.prose}")):
+        if count >= PROSE_COMMANDS_MAX:
+            shell.unread.append(f"text: more than {PROSE_COMMANDS_MAX:,} lines that may be commands")
+            break
+        # In words that only may be a command, smaller findings do not count.
+        yield from (found for found in shell.read(line, "the text") if found.weight == "stop")
+
+
+def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
+    for argument in (*action.args, *action.commands):
+        place = f"the action's {argument.key[:40]!r}"
+        if action.writes(argument) or action.names_file(argument):
+            yield from commands.written_file(argument.path, place)
+        for script in _run_by(action, argument):
+            yield from shell.read(script, place)
+
+
+def _run_by(action: ParsedAction, argument: Argument) -> Iterator[str]:
+    """The shell text in an argument: the argument itself, or what code in it runs."""
+    key = argument.key.lower()
+    if action.runs_python and key in CODE_KEYS:
+        yield from (script for script, _ in shell_finder.in_block("python", argument.text))
+    elif action.runs_shell_in(key):
+        yield argument.text
