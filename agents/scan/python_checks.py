@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from council.agents.scan.personal import words as table
-from council.agents.scan.python_hunks import PythonPiece
+from council.agents.scan.python import PythonPiece
 
 # Beginnings of words about permissions, and about whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from council.agents.scan.personal import words
+from council.agents.scan.python import PythonPiece
 from council.agents.scan.python_checks import (
     AUTH_STEMS,
     Check,
@@ -24,7 +25,6 @@ from council.agents.scan.python_checks import (
     names_in,
     words_of,
 )
-from council.agents.scan.python_hunks import PythonPiece
 
 # Methods that run before all others of their class. A check that is moved there still protects them.
 _HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")

@@ -20,7 +20,7 @@ from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
 from council.agents.scan.diff import DiffLine, FileChange, Hunk, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.other_languages import Weight
-from council.agents.scan.python_hunks import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
+from council.agents.scan.python import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
 from council.agents.scan.remote_rules import Grade
 from council.agents.scan.secrets import LENIENT_KINDS, PrivateSpot, find_private
 from council.agents.scan.shell import ParseEffort, ShellReading, read_shell
