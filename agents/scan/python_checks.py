@@ -144,7 +144,7 @@ def _checks_of(node: ast.stmt) -> Iterator[Check]:
                 key, text = f"@{ast.dump(decorator)}", "@" + _unparsed(decorator)
                 words, body = words_of(decorator), telling(node.body[:NEIGHBOURS_MAX])
                 yield Check(key, "decorator", text, words, decorator.lineno, "", True, after=body)
-    for call in _check_calls(node):
+    for call in checking_calls(node):
         # A check whose result is dropped can only serve to stop the code.
         is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
         key = f"call {ast.dump(call)}"
@@ -208,7 +208,7 @@ def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
     return False, False
 
 
-def _check_calls(node: ast.stmt) -> Iterator[ast.Call]:
+def checking_calls(node: ast.stmt) -> Iterator[ast.Call]:
     """Checking calls in this one statement, not in its blocks."""
     if isinstance(node, ast.If | ast.Assert | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return  # a condition is a clause already, and a definition's decorators are handled elsewhere
