@@ -1,4 +1,4 @@
-"""Parses Python that is cut out of its file, such as a hunk of a diff.
+"""Parses Python: whole files, and what is cut out of one, such as a hunk of a diff.
 
 A hunk may start and end anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
 surroundings: how many lines of context to drop at either edge, and which brackets or quotes are open there. Both
@@ -209,8 +209,8 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
     new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
     tags = "".join(line.tag for line in hunk.lines)
     budget = allowed
-    cost = _tokens_of(hunk) + 50
-    if cost > TOKENS_MAX:
+    old_cost, new_cost = tokens_in(hunk.old_text()) + 25, tokens_in(hunk.new_text()) + 25
+    if old_cost + new_cost > TOKENS_MAX:
         return Sides(None, None, unread=TOO_MANY), 0
     only_old: PythonPiece | None = None
     error: tuple[int, str] | None = None
@@ -222,9 +222,10 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
         # If the old side is empty, the open brackets and quotes are read from the new side.
         for repair in _repairs(new_cut if is_bare else old_cut):
             old, _ = _try(path, old_cut, repair)
-            budget -= cost
+            budget -= old_cost
             if isinstance(old, PythonPiece) or is_bare:
                 new, source = _try(path, new_cut, repair)
+                budget -= new_cost
                 if isinstance(new, PythonPiece):
                     return Sides(old if isinstance(old, PythonPiece) else None, new), allowed - budget
                 if isinstance(old, PythonPiece) and not (repair.is_text or repair.is_guess or new.is_limit):
@@ -330,7 +331,9 @@ def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list
         head.append(" " * indent + repair.before)
     tail = [repair.after] if repair.after else []
     if not (repair.is_text or repair.after):
-        tail = _completion(marked)
+        code = (text.split("  #", 1)[0].rstrip() for text in reversed(texts))
+        last = next((text for text in code if text.strip() and not text.lstrip().startswith("#")), "")
+        tail = _completion(marked, ends_open=last.endswith(":"))
     return head + texts + tail, [0] * len(head) + numbers + [0] * len(tail)
 
 
@@ -355,18 +358,20 @@ def _block_for(marked: Sequence[tuple[int, str]], indent: int) -> str:
     return "try:" if word.startswith(("except", "finally")) else "if 1:"
 
 
-def _completion(marked: Sequence[tuple[int, str]]) -> list[str]:
-    """The end of an incomplete fragment: a block without body, a decorator, a try."""
+def _completion(marked: Sequence[tuple[int, str]], *, ends_open: bool) -> list[str]:
+    """The end of an incomplete fragment: a block without body, a decorator, a try.
+
+    ``ends_open``: its last line is the end of a block's header.
+    """
     tail: list[str] = []
     if not marked:
         return tail
     indent, last = marked[-1]
-    code = last.split("  #", 1)[0].rstrip()
     if last.startswith("@"):
         tail.append(" " * indent + "def f(): pass")
-    elif code.endswith(":"):
+    elif ends_open:
         tail.append(" " * (indent + 1) + "pass")
-    lowest = indent + 1 if code.endswith(":") else indent
+    lowest = indent + 1 if ends_open else indent
     for at, text in reversed(marked):
         if text.startswith("try:") and at < lowest:
             tail.append(" " * at + "finally: pass")

@@ -66,9 +66,9 @@ def _defined(pieces: Sequence[PythonPiece]) -> dict[tuple[str, str, str], list[_
             owner, node = pending.pop()
             for inner in ast.iter_child_nodes(node):
                 if isinstance(inner, _Function):
-                    found.setdefault((piece.path, owner, inner.name), []).append(
-                        _Defined(piece, inner, owner)
-                    )
+                    is_inner = not owner and inner.col_offset > 0  # the class around it is out of sight
+                    known = _Defined(piece, inner, owner or ("?" if is_inner else ""))
+                    found.setdefault((piece.path, known.owner, inner.name), []).append(known)
                 elif isinstance(inner, ast.ClassDef):
                     pending.append((inner.name, inner))
                 elif isinstance(inner, ast.stmt):

@@ -20,6 +20,7 @@ _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied d
 login owner password permi perms privil revoked role signature signed staff superuser trust valid verif
 whitelist"""
 AUTH_STEMS = tuple(_STEMS.split())
+_NO_AUTHORITY = table("author authors authored authority authorities permissive permit")  # also a part of a URL
 _ACCESS_STEMS = (*AUTH_STEMS, "own", "guard", "access", "scope", "protect", "secure", "restrict")
 _DECORATOR_STEMS = (*_ACCESS_STEMS, "require", "ratelimit", "limiter")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -61,6 +62,7 @@ class Check:
     path: str = ""
     clause: ast.expr | None = None
     raises: str = ""  # the exception, if it raises one
+    is_refusal: bool = True  # not: it only ends its block early, or guards its own block
     is_implied: bool = False  # `if good: return it` before a refusal; it may be removed
 
     @property
@@ -163,7 +165,9 @@ def _conditions(node: ast.If) -> Iterator[Check]:
     if stops:
         if refuses or is_auth:
             for clause in _clauses(node.test):
-                yield _check(clause, "guard", text, node, telling(node.orelse), True)
+                yield replace(
+                    _check(clause, "guard", text, node, telling(node.orelse), True), is_refusal=refuses
+                )
     elif (else_refuses or is_auth) and telling(node.body):
         for clause in _clauses(_negated(node.test)):
             yield _check(clause, "guard", text, node, telling(node.body), True)
@@ -306,7 +310,7 @@ def words_of(node: ast.AST) -> frozenset[str]:
 
 
 def speaks_of_authority(words: Iterable[str]) -> bool:
-    return any(word.startswith(AUTH_STEMS) for word in words)
+    return any(word.startswith(AUTH_STEMS) and word not in _NO_AUTHORITY for word in words)
 
 
 def _bodies(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], list[ast.stmt]]]:

@@ -23,6 +23,7 @@ from council.agents.scan.python_checks import (
     functions_of,
     hollow,
     names_in,
+    speaks_of_authority,
     words_of,
 )
 
@@ -45,6 +46,7 @@ class Vanished:
     shown: str
     kind: str
     sure: bool
+    is_access: bool = True
 
 
 def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -60,7 +62,7 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
 def _judge(check: Check, after: _NewSide) -> Vanished | None:
     if after.compared > COMPARED_MAX:
         return Vanished(check.path, check.line, check.shown, check.kind, False)
-    if after.stands_in(check):
+    if after.stands_in(check) or after.still_tests(check):
         return None
     alive = check.function in after.functions or after.holds(check.path, check.before)
     if check.kind == "decorator":
@@ -71,7 +73,8 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     if is_in_sight and not survives and not alive:
         return None  # the protected code is gone too
     sure = survives and check.is_plain and not (after.gets_anew(check) or after.guards_otherwise(check))
-    return Vanished(check.path, check.line, check.shown, check.kind, sure)
+    is_access = speaks_of_authority(check.words) or check.kind == "decorator"
+    return Vanished(check.path, check.line, check.shown, check.kind, sure, is_access)
 
 
 def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -105,6 +108,8 @@ class _NewSide:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     self.functions.setdefault(node.name, []).append(node)
                     self._names.setdefault(node.name, set()).update(names_in(node))
+        trees = (node for piece in pieces for node in ast.walk(piece.tree))
+        self._tests = {ast.dump(node.test) for node in trees if isinstance(node, ast.If)}
         self._all = set().union(*self._normal.values())
 
     def without(self, before: Sequence[Check]) -> list[Check]:
@@ -149,6 +154,10 @@ class _NewSide:
         if new.function == old.function or old.function not in self.functions:
             return True
         return new.function == _OUT_OF_SIGHT and new.path == old.path
+
+    def still_tests(self, old: Check) -> bool:
+        """Whether a condition that refused nothing is still there, with another block."""
+        return not old.is_refusal and old.clause is not None and ast.dump(old.clause) in self._tests
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still in the file; with "", in any file."""

@@ -88,9 +88,10 @@ def findings(
         yield from _removed(change, after, gone_code)
     in_tests = {change.path for change in tests if change.kind != "deleted"}
     added = {_bare(text) for change in changes for _, text in change.added}
+    leaving = {(change.path, number) for change in tests for number in _lines_of_lost_tests(change, after)}
     for block in blocks:
         if block.path in in_tests:
-            yield from _assertions_gone(block, added)
+            yield from _assertions_gone(block, added, leaving)
     has_code = any(not is_test_file(change.path) and is_code(change) for change in changes)
     for pair in pairs:
         if pair.path in in_tests and _ASSERTION.match(pair.old):
@@ -210,7 +211,19 @@ def _skips_an_old_test(hunk: Hunk, line: DiffLine, before: set[str]) -> bool:
 # Assertions
 
 
-def _assertions_gone(block: Block, added: set[str]) -> Iterator[Finding]:
+def _lines_of_lost_tests(change: FileChange, after: set[str]) -> Iterator[int]:
+    """The numbers of the old lines that belong to tests which are gone."""
+    for hunk in change.hunks:
+        starts = {line.old_no: name for name, line in _names(hunk, "+")}
+        is_lost = False
+        for line in hunk.lines:
+            if line.tag != "+":
+                is_lost = starts[line.old_no] not in after if line.old_no in starts else is_lost
+                if is_lost:
+                    yield line.old_no or 0
+
+
+def _assertions_gone(block: Block, added: set[str], leaving: set[tuple[str, int]]) -> Iterator[Finding]:
     """Assertions that are taken out, or commented out, of a test that stays."""
     is_old = [(number, text) for number, text in block.removed if _ASSERTION.match(text)]
     remarks = {_bare(text).lstrip("#/*").rstrip("*/") for _, text in block.added if is_remark(text)}
@@ -222,6 +235,7 @@ def _assertions_gone(block: Block, added: set[str]) -> Iterator[Finding]:
             yield _finding("assertion-commented-out", "ask", block.path, number, message)
             return
     lost = [(number, text) for number, text in is_old if _bare(text) not in added]
+    lost = [(number, text) for number, text in lost if (block.path, number) not in leaving]
     has_others = any(
         text.strip() and not is_remark(text) and not _ASSERTION.match(text) for _, text in block.removed
     )
