@@ -16,9 +16,10 @@ from council.agents.scan.diff import DiffLine, FileChange
 
 LINE_CHARS_MAX = 500  # of a line that is compared; a longer one is data
 COMPARED_MAX = 2_500  # pairs of lines in a block; a larger block is rewritten as a whole
+LIKENESS_MIN = 0.5  # of lines that are a pair wherever they are in their block
 PAIRS_MAX = 20_000  # compared in one change
 _TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.){0,300}"|\'(?:[^\'\\]|\\.){0,300}\'|\w+(?:\.\d+)?|[=!]==|[<>=!]=|&&|\|\||->|=>|\S'
+    r'"(?:[^"\\]|\\.){0,300}"|\'(?:[^\'\\]|\\.){0,300}\'|\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?|\w+|[=!]==|[<>=!]=|&&|\|\||->|=>|\S'
 )
 _TEST_FILE = re.compile(
     r"(?:^|/)(?:tests?|testing|specs?|__tests__|e2e)/|(?:^|/)(?:test_[^/]{1,200}|conftest\.py|tests\.py)$|"
@@ -109,15 +110,18 @@ def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
             continue
         compared += cost
         left = [(number, text, tokens(text)) for number, text in block.added if text.strip()]
-        for _, old in block.removed:
+        is_even = len(block.removed) == len(block.added)
+        for at, (_, old) in enumerate(block.removed):
             words = tokens(old)
             if not words or is_remark(old):
                 continue
             best = max(left, key=lambda item: _likeness(words, item[2]), default=None)
-            if best is None or _likeness(words, best[2]) < 0.5:
+            if best is None or _likeness(words, best[2]) < LIKENESS_MIN:
+                best = next((item for item in left if is_even and item[0] == block.added[at][0]), None)
+            if best is None or not _likeness(words, best[2]):
                 continue
             left.remove(best)
-            cut, put = _difference(words, best[2])
+            cut, put = difference(words, best[2])
             if cut or put:
                 found.append(Pair(block.path, best[0], old, best[1], cut, put, block))
         if len(found) >= PAIRS_MAX:
@@ -135,7 +139,8 @@ def _likeness(one: Sequence[str], other: Sequence[str]) -> float:
     return len(set(one) & set(other)) / (len(set(one) | set(other)) or 1)
 
 
-def _difference(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def difference(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens that are cut out, and those put in their place."""
     start, most = 0, min(len(old), len(new))
     while start < most and old[start] == new[start]:
         start += 1

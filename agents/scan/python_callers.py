@@ -20,6 +20,7 @@ _DRIVES = frozenset(
     "list tuple set sorted next iter sum any all max min enumerate zip map filter dict join chain from_iterable extend "
     "islice deque update writelines run_sync async_to_sync contextmanager asynccontextmanager partial Task spawn".split()
 )
+_PLAIN_CALLS = frozenset(("bool", "str", "int", "len", "print", "repr", "isinstance", "format", "float", "type"))
 # Methods of many classes: an attribute of such a name says nothing about its class.
 _COMMON = frozenset(
     "get set put pop add run call send read write open close start stop load save update delete create build copy next "
@@ -228,7 +229,8 @@ def _is_used_so(name: str, assigned: ast.AST, parents: dict[ast.AST, ast.AST]) -
             ):
                 return True
             case ast.Call() if any(isinstance(given, ast.Name) and given.id == name for given in node.args):
-                return True
+                if dotted(node.func) not in _PLAIN_CALLS:
+                    return True
             case ast.Return(value=ast.Name(id=used)) if used == name:
                 return True
     return False

@@ -11,21 +11,21 @@ from collections.abc import Iterator, Sequence
 from council.agents.scan.diff import FileChange
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.finding import Finding, Weight
-from council.agents.scan.line_pairs import Block, Pair, is_code, is_remark, is_test_file, tokens
+from council.agents.scan.line_pairs import Block, Pair, difference, is_code, is_remark, is_test_file, tokens
 
 LINES_MAX = 12  # of a block that takes off a guard; a longer one takes its subject too
 # What keeps people out, as the name of a function, decorator, middleware or field.
 _ACCESS = re.compile(
     r"(?i)(?:require|ensure|check|verify|is|has|must|needs?|only)_?(?:auth|login|logged|admin|staff|owner|perm|role|"
     r"scope|signature|token|csrf|same_?user|member|sign)|(?:auth|login|admin|permission|scopes?|role|staff)s?_?(?:required|guard|only|filter|"
-    r"middleware|check|backend)|authenticate\w*|authori[sz]e\w*|csrf|antiforgery|pre_?authorize|roles_?allowed|"
+    r"middleware|check|backend)|authenticat\w*|authori[sz]\w*|csrf|antiforgery|pre_?authorize|roles_?allowed|"
     r"is_?authenticated|permission_?(?:classes|required)|helmet|ratelimit|rate_limit|throttl|limiter|@secured|"
     r"compare_digest|timing_?safe|protect_from_forgery|\bpolicy_scope|clickjacking|x_?frame_?options|securitymiddleware"
 )
 _EXEMPT = re.compile(r"(?i)exempt|skip|disable|optional|allow_?any|anonymous|without|un_?auth|no_?auth")
 _CHECKS_INPUT = re.compile(
-    r"(?i)\b(?:validate\w*|valid\w+\(|saniti[sz]e\w*|escape_?(?:html|sql|shell)?\(|html_?escape\w*|htmlspecialchars|"
-    r"secure_filename|bleach\w*|dompurify|full_clean|strip_tags|quote\(|escapeshellarg|realpath|is_relative_to)"
+    r"(?i)\b(?:validate\w*|valid\w+\s?\(|saniti[sz]e\w*|escape_?(?:html|sql|shell)?\s?\(|html_?escape\w*|htmlspecialchars|"
+    r"secure_filename|bleach\w*|dompurify|full_clean|strip_tags|\bquote\s?\(|escapeshellarg|realpath|is_relative_to)"
 )
 _KEEPS_ORDER = re.compile(
     r"\bwith\s+[\w.]*(?:lock|mutex|semaphore|atomic|transaction|begin)\w*\b|\b\w*(?:lock|mutex|mu)\.(?:R?Lock|acquire|lock)\(|"
@@ -34,7 +34,7 @@ _KEEPS_ORDER = re.compile(
     re.IGNORECASE,
 )
 _NAMES_GUARDS = re.compile(
-    r"\s*(?:import|from|export|use|using|require|require_once|include|package|def|class|func|function|fn|type|interface|public|private|protected|const|let|var|logger|log|print|raise|throw)\b"
+    r"\s*(?:import|from|export|use|using|require|require_once|include|package|def|class|func|function|fn|type|interface|public|private|protected|(?:const|let|var)\s*\{|(?:const|let|var)\s.{1,200}\brequire\(|logger|log|print|raise|throw)\b"
 )
 _IF = re.compile(r"\s*\}?\s*(?:if|unless|guard|when)\b")
 _REFUSES = re.compile(
@@ -155,20 +155,23 @@ def _cut(pair: Pair, put: set[str]) -> Finding | None:
     if name and not pair.put and name not in put:
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
-    cut, whole = " ".join(pair.cut), " ".join(text for _, text in pair.block.added)
+    cuts, puts = pair.cut, pair.put
+    if len(cuts) == len(puts) == 1 and cuts[0][0] in "'\"" and puts[0][0] in "'\"":
+        cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
+    cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
     if (
         _OWNER.search(cut)
         and _QUERY.search(pair.old)
         and _QUERY.search(pair.new)
         and re.search("[=:]|AND", cut)
     ):
-        if not _OWNER.search(" ".join(pair.put)) and not set(_OWNER.findall(cut)) & set(
+        if not _OWNER.search(" ".join(puts)) and not set(_OWNER.findall(cut)) & set(
             _OWNER.findall(whole)
         ):
-            weight: Weight = "ask" if pair.put else "stop"
+            weight: Weight = "ask" if puts else "stop"
             message = f"Takes the filter {short_quote(cut)} off a query. Keep it: others' rows are found without it."
             return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
-    if _CHECKS_INPUT.search(cut) and not pair.put[3:] and not _CHECKS_INPUT.search(whole):
+    if _CHECKS_INPUT.search(cut) and not puts[3:] and not _CHECKS_INPUT.search(whole):
         message = f"Takes a check of input off {shown}. Keep it, or say where it is checked now."
         return _finding("validation-cut", "ask", pair.path, pair.line, message, 20)
     return None
