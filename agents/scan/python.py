@@ -14,13 +14,11 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from council.agents.scan.diff import FileChange, Hunk
 from council.agents.scan.diff_lines import short_quote
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
-TRIM_MAX = 12  # lines of context dropped at an edge; more are not an edge
 # The work of a parse, and of reading its tree, grows with the number of tokens. Code by people has one in four
 # characters; hostile text has one in each. A parse can't be stopped, and no other thread runs meanwhile.
 TOKENS_MAX = 40_000  # of one parse, and of both sides together: about 4,000 lines of code by people
@@ -37,6 +35,7 @@ _TOKEN = re.compile(r"\"\"\"|'''|\\.|[\"'#\n()\[\]{}]", re.DOTALL)
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _OPENER = {closer: opener for opener, closer in _CLOSER.items()}
 _CONTINUES = re.compile(r"(else|elif|except|finally)\b")
+_HEADER = re.compile(r"(?:async\s+)?(?:def|class|if|elif|while|for|with|except|match|case)\b")
 _CODE = (
     ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.Call,
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Delete,
@@ -256,9 +255,12 @@ _Numbered = tuple[int, str, bool]
 
 
 def _trims(leading: int, trailing: int) -> Iterator[tuple[int, int]]:
-    """How many lines of context to drop, fewest first."""
-    pairs = product(range(min(leading, TRIM_MAX) + 1), range(min(trailing, TRIM_MAX) + 1))
-    return iter(sorted(pairs, key=lambda pair: (sum(pair), pair)))
+    """How many lines of context to drop at the top and the bottom, if they do not parse there."""
+    yield 0, 0
+    if leading:
+        yield 1, 0
+    if trailing:
+        yield 0, 1
 
 
 def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
@@ -275,8 +277,9 @@ def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
         for opener in ("f(", "def f(", "class f(") if outer == "(" else (outer,):
             yield _Repair(opener + "".join(inner), after)
     for quote in ('"""', "'''"):
-        if text.count(quote) % 2:  # it starts inside a docstring
-            yield _Repair(quote, _scan(quote + "\n" + text).closers())
+        if quote in text:  # it may start inside a docstring, surely so if their number is odd
+            closers = _scan(quote + "\n" + text).closers()
+            yield _Repair(quote, closers, is_guess=not text.count(quote) % 2)
         elif quote not in text:
             yield _Repair(quote, quote, is_text=True)
 
@@ -329,7 +332,9 @@ def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list
     head = _headers(marked, indent, has_opener=bool(repair.before))
     if repair.before:
         head.append(" " * indent + repair.before)
-    tail = [repair.after] if repair.after else []
+    tail = (
+        [repair.after + (": pass" if marked and _HEADER.match(marked[-1][1]) else "")] if repair.after else []
+    )
     if not (repair.is_text or repair.after):
         code = (text.split("  #", 1)[0].rstrip() for text in reversed(texts))
         last = next((text for text in code if text.strip() and not text.lstrip().startswith("#")), "")

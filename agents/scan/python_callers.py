@@ -20,7 +20,9 @@ _DRIVES = frozenset(
     "list tuple set sorted next iter sum any all max min enumerate zip map filter dict join chain from_iterable extend "
     "islice deque update writelines run_sync async_to_sync contextmanager asynccontextmanager partial Task spawn".split()
 )
-_PLAIN_CALLS = frozenset(("bool", "str", "int", "len", "print", "repr", "isinstance", "format", "float", "type"))
+_PLAIN_CALLS = frozenset(
+    ("bool", "str", "int", "len", "print", "repr", "isinstance", "format", "float", "type")
+)
 # Methods of many classes: an attribute of such a name says nothing about its class.
 _COMMON = frozenset(
     "get set put pop add run call send read write open close start stop load save update delete create build copy next "

@@ -20,7 +20,9 @@ _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied d
 login owner password permi perms privil revoked role signature signed staff superuser trust valid verif
 whitelist"""
 AUTH_STEMS = tuple(_STEMS.split())
-_NO_AUTHORITY = table("author authors authored authority authorities permissive permit")  # also a part of a URL
+_NO_AUTHORITY = table(
+    "author authors authored authority authorities permissive permit"
+)  # also a part of a URL
 _ACCESS_STEMS = (*AUTH_STEMS, "own", "guard", "access", "scope", "protect", "secure", "restrict")
 _DECORATOR_STEMS = (*_ACCESS_STEMS, "require", "ratelimit", "limiter")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")

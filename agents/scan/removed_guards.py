@@ -165,9 +165,7 @@ def _cut(pair: Pair, put: set[str]) -> Finding | None:
         and _QUERY.search(pair.new)
         and re.search("[=:]|AND", cut)
     ):
-        if not _OWNER.search(" ".join(puts)) and not set(_OWNER.findall(cut)) & set(
-            _OWNER.findall(whole)
-        ):
+        if not _OWNER.search(" ".join(puts)) and not set(_OWNER.findall(cut)) & set(_OWNER.findall(whole)):
             weight: Weight = "ask" if puts else "stop"
             message = f"Takes the filter {short_quote(cut)} off a query. Keep it: others' rows are found without it."
             return _finding("filter-cut", weight, pair.path, pair.line, message, 639)

@@ -52,7 +52,7 @@ BAD: list[tuple[str, str, list[Change]]] = [
         ("pay/pay_test.go", """
  }
 -func TestRefund(t *testing.T) {
--	if refund(1) != -1 { t.Fatal("no") }
+-    if refund(1) != -1 { t.Fatal("no") }
 -}
  func TestPay(t *testing.T) {
 """),
@@ -86,7 +86,7 @@ BAD: list[tuple[str, str, list[Change]]] = [
 """),
         ("pay/pay_test.go", """
 -func TestPay(t *testing.T) {
--	pay(1)
+-    pay(1)
 -}
 """),
         ("src/test/java/PayTest.java", """
@@ -124,8 +124,8 @@ BAD: list[tuple[str, str, list[Change]]] = [
 """),
         ("pay/pay_test.go", """
  func TestRefund(t *testing.T) {
-+	t.Skip("broken")
- 	if refund(1) != -1 {
++    t.Skip("broken")
+     if refund(1) != -1 {
 """),
         ("src/test/java/PayTest.java", """
      @Test
@@ -323,9 +323,9 @@ BAD: list[tuple[str, str, list[Change]]] = [
    close()
 """),
         ("pay/pay_test.go", """
--	assert.InDelta(t, 3.2, total, 0.01)
-+	assert.InDelta(t, 3.2, total, 1.5)
- 	stop()
+-    assert.InDelta(t, 3.2, total, 0.01)
++    assert.InDelta(t, 3.2, total, 1.5)
+     stop()
 """),
         ("tests/test_pay.py", """
 -    np.testing.assert_allclose(total, want, rtol=1e-7)
@@ -364,11 +364,11 @@ BAD: list[tuple[str, str, list[Change]]] = [
    await order.remove()
 """),
         ("orders/orders.go", """
- 	order := find(id)
--	if !user.IsAdmin {
--		return errForbidden
--	}
- 	return remove(order)
+     order := find(id)
+-    if !user.IsAdmin {
+-        return errForbidden
+-    }
+     return remove(order)
 """),
     ]),
     ("middleware-removed", "stop", [
@@ -408,9 +408,9 @@ BAD: list[tuple[str, str, list[Change]]] = [
  app.get('/', home)
 """),
         ("main.go", """
--	r.Handle("/orders", requireLogin, orders)
-+	r.Handle("/orders", orders)
- 	r.Handle("/", home)
+-    r.Handle("/orders", requireLogin, orders)
++    r.Handle("/orders", orders)
+     r.Handle("/", home)
 """),
     ]),
     ("filter-cut", "stop", [
@@ -488,9 +488,9 @@ BAD: list[tuple[str, str, list[Change]]] = [
 """),
         ("stock.go", """
  func take(n int) {
--	mu.Lock()
--	defer mu.Unlock()
- 	left -= n
+-    mu.Lock()
+-    defer mu.Unlock()
+     left -= n
  }
 """),
         ("Stock.java", """
@@ -520,9 +520,9 @@ BAD: list[tuple[str, str, list[Change]]] = [
      audit()
 """),
         ("a.go", """
--	if !allowed {
-+	if allowed {
- 		audit()
+-    if !allowed {
++    if allowed {
+         audit()
 """),
         ("src/a.ts", """
 -  while (!token.expired) {
@@ -547,9 +547,9 @@ BAD: list[tuple[str, str, list[Change]]] = [
          lock(account)
 """),
         ("a.go", """
--	if balance < amount {
-+	if balance <= amount {
- 		audit()
+-    if balance < amount {
++    if balance <= amount {
+         audit()
 """),
         ("Account.java", """
 -        if (role != Role.ADMIN) {
@@ -826,10 +826,10 @@ GOOD: list[Change] = [
 """),
     ("pay/pay_test.go", """
  func TestRefund(t *testing.T) {
-+	if testing.Short() {
-+		t.Skip("slow")
-+	}
- 	refund(1)
++    if testing.Short() {
++        t.Skip("slow")
++    }
+     refund(1)
 """),
     ("tests/test_pay.py", """
 +@pytest.mark.skip(reason="needs the new gateway")
@@ -920,11 +920,11 @@ GOOD: list[Change] = [
          return self.left
 """),
     ("orders/orders.go", """
--	if !user.IsAdmin {
--		return errForbidden
--	}
--	return remove(order)
-+	return removeAs(user, order)
+-    if !user.IsAdmin {
+-        return errForbidden
+-    }
+-    return remove(order)
++    return removeAs(user, order)
  }
 """),
     ("app/a.py", """
