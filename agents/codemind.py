@@ -40,7 +40,7 @@ from council.agents.scan.linters import Linted, LinterFinding, lint
 from council.agents.scan.personal import words
 from council.agents.scan.python import TOO_MANY, PythonPiece, Sides, Unparsable, parse, sides_of
 from council.agents.scan.python_dangers import PythonDanger, fresh_dangers
-from council.agents.scan.python_callers import is_surely_used
+from council.agents.scan.callers import is_surely_used
 from council.agents.scan.removed_checks import vanished_checks
 from council.agents.static import marks
 from council.agents.static.actions import CODE_KEYS, read_action

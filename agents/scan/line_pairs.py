@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from council.agents.scan.diff import DiffLine, FileChange
+from council.agents.scan.diff import DiffLine, FileChange, Hunk
 
 LINE_CHARS_MAX = 500  # of a line that is compared; a longer one is data
 COMPARED_MAX = 2_500  # pairs of lines in a block; a larger block is rewritten as a whole
@@ -34,13 +34,14 @@ _REMARK = re.compile(r"\s*(?:#(?!\[)|//|/\*|\*|--\s|<!--|;)")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Adjacent changed lines as (number, text). ``before`` and ``after`` are the context lines around, without blanks."""
+    """Adjacent changed lines as (number, text). ``before`` and ``after`` are the context lines around that are not blank."""
 
     path: str
     removed: tuple[tuple[int, str], ...]
     added: tuple[tuple[int, str], ...]
     before: str
     after: str
+    hunk: Hunk = field(repr=False, compare=False)
 
     @property
     def only_takes(self) -> bool:
@@ -89,15 +90,15 @@ def blocks_of(change: FileChange) -> Iterator[Block]:
                 continue  # a blank context line separates nothing
             after = line.text if line else ""
             if run:
-                yield _block(change.path, run, before, after)
+                yield _block(change.path, run, before, after, hunk)
                 run = []
             before = after if after.strip() else before
 
 
-def _block(path: str, run: Sequence[DiffLine], before: str, after: str) -> Block:
+def _block(path: str, run: Sequence[DiffLine], before: str, after: str, hunk: Hunk) -> Block:
     removed = tuple((line.old_no or 0, line.text[:LINE_CHARS_MAX]) for line in run if line.tag == "-")
     added = tuple((line.new_no or 0, line.text[:LINE_CHARS_MAX]) for line in run if line.tag == "+")
-    return Block(path, removed, added, before[:LINE_CHARS_MAX], after[:LINE_CHARS_MAX])
+    return Block(path, removed, added, before[:LINE_CHARS_MAX], after[:LINE_CHARS_MAX], hunk)
 
 
 def pairs_of(blocks: Sequence[Block]) -> list[Pair]:

@@ -154,9 +154,12 @@ def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, S
                 parse_whole(change) if is_read else Sides(None, None, unread=TOO_MANY),
             )
             continue
-        for hunk in change.hunks:
+        opened = [_opened(hunk.new_text()) - _opened(hunk.old_text()) for hunk in change.hunks]
+        for hunk, more in zip(change.hunks, opened, strict=True):
             sides, spent = parse_hunk(change.path, hunk, max(0, min(HUNK_TOKENS_MAX, effort)))
             effort -= spent
+            if sides.error is not None and more and not sum(opened):
+                sides = replace(sides, error=None, broken="")  # other hunks close what this one opens
             yield change, hunk.new_start, sides
 
 
@@ -168,6 +171,11 @@ def unread_python(changes: Sequence[FileChange]) -> list[str]:
         for change, hunk in hunks
         if _tokens_of(hunk) > TOKENS_MAX
     ]
+
+
+def _opened(text: str) -> int:
+    """How many more brackets open than close, strings and comments included."""
+    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 def _tokens_of(hunk: Hunk) -> int:

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from council.agents.scan import datafiles, python_callers, removed_guards, removed_tests
+from council.agents.scan import datafiles, callers, removed_guards, removed_tests
 from council.agents.scan.diff import FileChange
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.finding import Finding, Weight
@@ -38,6 +38,7 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         *removed_tests.findings(changes, blocks, pairs),
         *removed_guards.findings(changes, blocks, pairs),
     ]
+    found += callers.awaits_gone(changes, pairs)
     found += _data_faults(changes)
     old: list[PythonPiece] = []
     new: list[PythonPiece] = []
@@ -83,7 +84,7 @@ def _python_findings(
         )
         yield Finding(f"removed-{gone.kind}", "guard", weight, gone.path, gone.line, message, 862)
     yield from (finding for piece in source_new for finding in _swallows(piece))
-    yield from python_callers.findings(old, new)
+    yield from callers.findings(old, new)
 
 
 def _swallows(piece: PythonPiece) -> Iterator[Finding]:
@@ -97,7 +98,7 @@ def _swallows(piece: PythonPiece) -> Iterator[Finding]:
             if number not in piece.changed or not _passes(handler):
                 continue
             is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
-            message = f"Catches every error of the check `{short_quote(dotted(calls[0].func))}`. Catch one, and refuse."
+            message = f"Catches every error of the check `{short_quote(dotted(calls[0].func))}`. Refuse then."
             weight: Weight = "stop" if is_access else "ask"
             yield Finding("check-swallowed", "guard", weight, piece.path, number, message, 390)
 

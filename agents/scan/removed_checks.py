@@ -55,7 +55,8 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
     if not before:
         return _hollowed(old, new)
     after = _NewSide(new)
-    found = [_judge(check, after) for check in after.without(before)]
+    gone = _imports(old) - _imports(new)
+    found = [_judge(check, after) for check in after.without(before) if not _lost_its_library(check, gone)]
     return [item for item in found if item is not None] + _hollowed(old, new)
 
 
@@ -75,6 +76,20 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     sure = survives and check.is_plain and not (after.gets_anew(check) or after.guards_otherwise(check))
     is_access = speaks_of_authority(check.words) or check.kind == "decorator"
     return Vanished(check.path, check.line, check.shown, check.kind, sure, is_access)
+
+
+def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
+    """The names that imports bind, also optional ones: `x = None` where an import fails."""
+    nodes = (node for piece in pieces for node in ast.walk(piece.tree))
+    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+    return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
+
+
+def _lost_its_library(check: Check, gone: set[str]) -> bool:
+    """Whether a check that concerns no permissions uses an import that the change removes."""
+    if check.clause is None or speaks_of_authority(check.words):
+        return False
+    return not gone.isdisjoint(names_in(check.clause))
 
 
 def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:

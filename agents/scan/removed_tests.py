@@ -79,10 +79,12 @@ def findings(
         for name, line in _names(hunk, "-")
         if line.tag != "-"
     }
+    before = {name for change in tests for hunk in change.hunks for name, _ in _names(hunk, "+")}
+    come = len(after - before)
     gone_code = _gone_definitions(changes)
     for change in tests:
         if change.kind == "deleted":
-            yield from _deleted(change, after, gone_code)
+            yield from _deleted(change, after, gone_code, come)
             continue
         yield from _marked(change)
         yield from _removed(change, after, gone_code)
@@ -161,12 +163,13 @@ def _removed(change: FileChange, after: set[str], gone_code: set[str]) -> Iterat
         yield _finding("test-removed", weight, change.path, line.old_no or 0, message)
 
 
-def _deleted(change: FileChange, after: set[str], gone_code: set[str]) -> Iterator[Finding]:
+def _deleted(change: FileChange, after: set[str], gone_code: set[str], come: int) -> Iterator[Finding]:
+    """A file of tests that goes, unless at least as many tests come elsewhere."""
     names = [name for hunk in change.hunks for name, _ in _names(hunk, "+")]
     if not names or sum(name in after for name in names) * 2 >= len(names):
         return
     words = {word for _, text in change.removed for word in _WORDS.findall(text[:500])}
-    weight: Weight = "note" if words & gone_code else "ask"
+    weight: Weight = "note" if words & gone_code or come >= len(names) else "ask"
     message = f"Deletes a file of {len(names)} tests, but not what they test. Keep it, or say why."
     yield _finding("test-file-deleted", weight, change.path, 0, message)
 

@@ -1,15 +1,20 @@
-"""Finds what a change breaks for the callers of its Python functions, also in other files of the change.
+"""Finds what a change breaks for the callers of its functions, also in other files of the change.
 
-Only what the change shows is judged: a function that it changes, and a call that is on its new side.
+Only what the change shows is judged: a function that it changes, and a call that is on its new side. Python is read
+as trees, JavaScript and TypeScript line by line.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from council.agents.scan.diff import FileChange
+from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.finding import Finding
+from council.agents.scan.line_pairs import Pair, is_remark, is_test_file
 from council.agents.scan.python import PythonPiece
 from council.agents.scan.python_checks import dotted, names_in
 
@@ -267,6 +272,46 @@ def _faults(signature: _Signature, call: ast.Call, is_bound: bool) -> str:
     if missing := signature.required - named - set(signature.positional[:given]):
         return f"it needs `{min(missing)}`"
     return ""
+
+
+# Line by line
+
+_SCRIPT = re.compile(r"\.(?:[cm]?[jt]s|[jt]sx|vue|svelte)$")
+_NOW_ASYNC = re.compile(r".{0,60}\basync\s+(?:function\s+)?(\w{4,})\s*\(|.{0,60}?(\w{4,})\s*[=:]\s*async\b")
+_HANDLED = re.compile(
+    r"\b(?:await|return|yield|void|async|function|then|catch|finally|Promise|expect|import|export)\b|=>|\bnew\s"
+)
+
+
+def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterator[Finding]:
+    """Awaits that are taken off, in any language, and JavaScript functions that became async and are called as before."""
+    pairs = [pair for pair in pairs if not is_test_file(pair.path)]
+    if not any("async" in pair.cut and "async" not in pair.put for pair in pairs):
+        for pair in pairs:
+            if pair.cut == ("await",) and not pair.put and not is_remark(pair.new):
+                message = f"Awaits no more: {short_quote(pair.new.strip())}. Await it, or say who does."
+                yield Finding("await-removed", "bug", "ask", pair.path, pair.line, message, 670)
+    names = {
+        next(name for name in found.groups() if name)
+        for pair in pairs
+        if pair.put == ("async",) and _SCRIPT.search(pair.path) and (found := _NOW_ASYNC.match(pair.new))
+    }
+    for change in changes if names else ():
+        if _SCRIPT.search(change.path) and change.kind != "deleted":
+            yield from _calls_of_async(change, names)
+
+
+def _calls_of_async(change: FileChange, names: set[str]) -> Iterator[Finding]:
+    for hunk in change.hunks:
+        above = ""
+        for line in (line for line in hunk.lines if line.tag != "-"):
+            text = line.text[:500]
+            called = re.search(r"(?<![\w.$])(?:this\.)?(\w{4,})\(", text)
+            if called and called[1] in names and not (_HANDLED.search(text) or is_remark(text)):
+                if not _HANDLED.search(above) and not text.rstrip().endswith("{"):
+                    message = f"`{called[1]}` became async, and is called here as before. Await it."
+                    yield Finding("became-async", "bug", "ask", change.path, line.new_no or 0, message, 670)
+            above = text if text.rstrip().endswith(("(", "[", "=", ",")) else ""
 
 
 # Names that the change takes away
