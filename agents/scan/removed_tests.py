@@ -164,12 +164,12 @@ def _removed(change: FileChange, after: set[str], gone_code: set[str]) -> Iterat
 
 
 def _deleted(change: FileChange, after: set[str], gone_code: set[str], come: int) -> Iterator[Finding]:
-    """A file of tests that goes, unless at least as many tests come elsewhere."""
+    """A file of tests that goes, unless half as many tests or more come elsewhere."""
     names = [name for hunk in change.hunks for name, _ in _names(hunk, "+")]
     if not names or sum(name in after for name in names) * 2 >= len(names):
         return
     words = {word for _, text in change.removed for word in _WORDS.findall(text[:500])}
-    weight: Weight = "note" if words & gone_code or come >= len(names) else "ask"
+    weight: Weight = "note" if words & gone_code or come * 2 >= len(names) else "ask"
     message = f"Deletes a file of {len(names)} tests, but not what they test. Keep it, or say why."
     yield _finding("test-file-deleted", weight, change.path, 0, message)
 
@@ -244,7 +244,8 @@ def _assertions_gone(block: Block, added: set[str], leaving: set[tuple[str, int]
     )
     if not lost or any(_ASSERTION.match(text) for _, text in block.added) or not block.only_takes:
         return
-    weight: Weight = "note" if has_others else "ask"
+    come = sum(_ASSERTION.match(text[:500]) is not None for _, text in block.hunk.added)
+    weight: Weight = "note" if has_others or come >= len(lost) else "ask"
     message = (
         f"Takes out the assertion {short_quote(lost[0][1].strip())}. Keep it, or say why it holds no more."
     )
