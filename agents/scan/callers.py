@@ -277,7 +277,9 @@ def _faults(signature: _Signature, call: ast.Call, is_bound: bool) -> str:
 # Line by line
 
 _SCRIPT = re.compile(r"\.(?:[cm]?[jt]s|[jt]sx|vue|svelte)$")
-_NOW_ASYNC = re.compile(r".{0,60}\basync\s+(?:function\s+)?(\w{4,})\s*\(|.{0,60}?(\w{4,})\s*[=:]\s*async\b")
+_NOW_ASYNC = re.compile(
+    r".{0,60}\basync\s+(?:function\s+)?(?!function\b)(\w{4,})\s*\(|.{0,60}?(\w{4,})\s*[=:]\s*async\b"
+)
 _HANDLED = re.compile(
     r"\b(?:await|return|yield|void|async|function|then|catch|finally|Promise|expect|import|export)\b|=>|\bnew\s"
 )

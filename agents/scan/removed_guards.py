@@ -22,7 +22,15 @@ _ACCESS = re.compile(
     r"is_?authenticated|permission_?(?:classes|required)|helmet|ratelimit|rate_limit|throttl|limiter|@secured|"
     r"compare_digest|timing_?safe|protect_from_forgery|\bpolicy_scope|clickjacking|x_?frame_?options|securitymiddleware"
 )
-_EXEMPT = re.compile(r"(?i)exempt|skip|disable|optional|allow_?any|anonymous|without|un_?auth|no_?auth")
+_EXEMPT = re.compile(
+    r"(?i)permit_?all|exempt|skip|disable|optional|allow_?any|anonymous|without|un_?auth|no_?auth"
+)
+# In Python, lines that are guards by themselves; its checks are read from its tree.
+_PYTHON_GUARD = re.compile(
+    r"\s*(?:permission_classes|authentication_classes|throttle_classes|dependencies|decorators)\s*=|"
+    r".{0,120}\b(?:Depends|Security)\s?\(|\s*\w+\.(?:add_middleware|before_request|use)\s?\(|"
+    r"\s*(?:\w+\s*=\s*)?(?:CSRFProtect|CsrfProtect|Talisman|Limiter)\("
+)
 _CHECKS_INPUT = re.compile(
     r"(?i)\b(?:validate\w*|valid\w+\s?\(|saniti[sz]e\w*|escape_?(?:html|sql|shell)?\s?\(|html_?escape\w*|htmlspecialchars|"
     r"secure_filename|bleach\w*|dompurify|full_clean|strip_tags|\bquote\s?\(|escapeshellarg|realpath|is_relative_to)"
@@ -36,7 +44,13 @@ _KEEPS_ORDER = re.compile(
 _NAMES_GUARDS = re.compile(
     r"\s*(?:import|from|export|use|using|require|require_once|include|package|def|class|func|function|fn|type|interface|public|private|protected|(?:const|let|var)\s*\{|(?:const|let|var)\s.{1,200}\brequire\(|logger|log|print|raise|throw)\b"
 )
-_IF = re.compile(r"\s*\}?\s*(?:if|unless|guard|when)\b")
+_IF = re.compile(
+    r"\s*\}?\s*(?:if|unless|guard|when|abort_(?:if|unless)|throw_(?:if|unless))\b|"
+    r"\s*(?:raise|return|redirect_to|head|abort|render)\b.{0,200}\s(?:if|unless)\s"
+)
+_THROWS = re.compile(
+    r"\b(?:raise|throw|panic|abort(?:_if|_unless)?|log\.Fatal\w*)\b|\breturn\s.{0,40}\berr\b|errors\.New|fmt\.Errorf"
+)
 _REFUSES = re.compile(
     r"(?i)\b(?:raise|throw|abort|deny|forbidden|unauthori[sz]ed|redirect(?:_to)?|401|403|panic|head|next\(|exit|die|"
     r"return\s+(?:err|errors?|false|nil|null|fmt\.Err|status|res|http|ResponseEntity|\w*Error))"
@@ -120,17 +134,20 @@ def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
     number, first = code[0]
     shown = short_quote(first.strip())
     if _IF.match(first) and len(code) <= 6:
-        body = [text for _, text in code]
-        if not block.path.endswith(".py") and _AUTHORITY.search(first) and any(map(_REFUSES.search, body)):
+        body = " ".join(text for _, text in code)
+        is_access = _AUTHORITY.search(first) is not None
+        if not block.path.endswith(".py") and (_REFUSES if is_access else _THROWS).search(body):
             message = f"Takes off the check {shown}, and what it guards stays. Keep it, or move it."
-            yield _finding("guard-removed", "stop", block.path, number, message, 862)
+            weight: Weight = "stop" if is_access else "ask"
+            yield _finding("guard-removed", weight, block.path, number, message, 862 if is_access else 754)
         return
     for number, text in code:
         if _NAMES_GUARDS.match(text):
             continue
         shown = short_quote(text.strip())
         guards = _names_of_guard([text], _ACCESS)
-        if guards and not put.intersection(guards) and len(code) <= 3 and not block.path.endswith(".py"):
+        is_line = not block.path.endswith(".py") or _PYTHON_GUARD.match(text)
+        if guards and not put.intersection(guards) and len(code) <= 3 and is_line:
             message = f"Takes off the guard {shown}, and what it guards stays. Keep it, or put another in its place."
             yield _finding("guard-removed", "stop", block.path, number, message, 862)
             return
@@ -148,27 +165,30 @@ def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
 
 def _cut(pair: Pair, put: set[str]) -> Finding | None:
     """A guard that is cut out of a line which is otherwise the same."""
-    if not pair.cut or _NAMES_GUARDS.match(pair.old):
+    if not pair.cut or (_NAMES_GUARDS.match(pair.old) and not _PYTHON_GUARD.match(pair.old)):
         return None
     shown = short_quote(pair.new.strip())
-    name = next(iter(_names_of_guard(pair.cut, _ACCESS)), "")
-    if name and not pair.put and name not in put:
-        message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
-        return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
     cuts, puts = pair.cut, pair.put
     if len(cuts) == len(puts) == 1 and cuts[0][0] in "'\"" and puts[0][0] in "'\"":
         cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
+    name = next(iter(_names_of_guard(cuts, _ACCESS)), "")
+    opens = all(_EXEMPT.search(word) for word in puts if word[0].isalpha())
+    if name and opens and name not in put:
+        message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
+        return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
     cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
+    is_query = _QUERY.search(pair.old) and _QUERY.search(pair.new) and re.search("[=:]|AND", cut)
+    owners = set(_OWNER.findall(cut))
     if (
-        _OWNER.search(cut)
-        and _QUERY.search(pair.old)
-        and _QUERY.search(pair.new)
-        and re.search("[=:]|AND", cut)
+        is_query
+        and owners.difference(_OWNER.findall(whole)) == owners != set()
+        and not _OWNER.search(" ".join(puts))
     ):
-        if not _OWNER.search(" ".join(puts)) and not set(_OWNER.findall(cut)) & set(_OWNER.findall(whole)):
-            weight: Weight = "ask" if puts else "stop"
-            message = f"Takes the filter {short_quote(cut)} off a query. Keep it: others' rows are found without it."
-            return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
+        weight: Weight = "ask" if puts else "stop"
+        message = (
+            f"Takes the filter {short_quote(cut)} off a query. Keep it: others' rows are found without it."
+        )
+        return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
     if _CHECKS_INPUT.search(cut) and not puts[3:] and not _CHECKS_INPUT.search(whole):
         message = f"Takes a check of input off {shown}. Keep it, or say where it is checked now."
         return _finding("validation-cut", "ask", pair.path, pair.line, message, 20)

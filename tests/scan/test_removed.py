@@ -363,12 +363,60 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -  }
    await order.remove()
 """),
+        ("app/controllers/orders_controller.rb", """
+   def destroy
+-    return head :forbidden unless current_user.admin?
+     @order.destroy
+"""),
+        ("app/Orders.php", """
+         $order = $this->find($id);
+-        $this->authorize('delete', $order);
+         $order->delete();
+"""),
+        ("src/Orders.kt", """
+     fun delete(id: Long) {
+-        if (!user.isAdmin) throw Forbidden()
+         orders.delete(id)
+"""),
         ("orders/orders.go", """
      order := find(id)
 -    if !user.IsAdmin {
 -        return errForbidden
 -    }
      return remove(order)
+"""),
+    ]),
+    ("guard-removed", "ask", [
+        ("src/pay.js", """
+   const sum = read()
+-  if (sum <= 0) {
+-    throw new RangeError('sum')
+-  }
+   send(sum)
+"""),
+        ("pay.go", """
+     row, err := find(id)
+-    if err != nil {
+-        return nil, err
+-    }
+     return row.Sum, nil
+"""),
+        ("Pay.java", """
+         long sum = read();
+-        if (sum <= 0) throw new IllegalArgumentException("sum");
+         send(sum);
+"""),
+        ("pay.rb", """
+     sum = read
+-    raise ArgumentError, 'sum' if sum <= 0
+     send(sum)
+"""),
+        ("pay.php", """
+     $sum = read();
+-    if ($sum <= 0) {
+-        throw new RangeException('sum');
+-    }
+     send($sum);
 """),
     ]),
     ("middleware-removed", "stop", [
@@ -406,6 +454,22 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -app.post('/login', rateLimit({ max: 5 }), login)
 +app.post('/login', login)
  app.get('/', home)
+"""),
+        ("app/api.py", """
+-async def remove(order_id: int, user: User = Depends(require_admin)):
++async def remove(order_id: int):
+     await orders.remove(order_id)
+"""),
+        ("app/views.py", """
+ class Orders(APIView):
+-    permission_classes = [IsAuthenticated]
++    permission_classes = [AllowAny]
+     queryset = ORDERS
+"""),
+        ("src/Security.java", """
+-            .requestMatchers("/orders/**").authenticated()
++            .requestMatchers("/orders/**").permitAll()
+             .and()
 """),
         ("main.go", """
 -    r.Handle("/orders", requireLogin, orders)
@@ -681,6 +745,85 @@ BAD: list[tuple[str, str, list[Change]]] = [
  def welcome(user):
 -    return 1
 +    user.box = mail.load(user.mail).strip()
+"""),
+    ]),
+    ("became-async", "ask", [
+        ("src/mail.js", """
+-function sendMail(to) {
++async function sendMail(to) {
+   return post(to)
+ }
+ function welcome(user) {
+   sendMail(user.mail)
+ }
+"""),
+        ("src/mail.ts", """
+-export function isAllowed(to: string): boolean {
++export async function isAllowed(to: string): Promise<boolean> {
+   return LIST.includes(to)
+ }
+""".replace(": Promise<boolean>", ": boolean"), "src/users.ts", """
+ export function welcome(user: User) {
+-  if (isAllowed(user.mail)) {
++  const ok = isAllowed(user.mail)
++  if (ok) {
+     go()
+   }
+"""),
+        ("src/mail.js", """
+-const loadBox = (to) => post(to)
++const loadBox = async (to) => post(to)
+ // the first box
+ const box = loadBox(1)
+"""),
+        ("src/mail.js", """
+ class Mail {
+-  loadBox(to) {
++  async loadBox(to) {
+     return post(to)
+   }
+   first() {
+     this.loadBox(1)
+   }
+"""),
+        ("src/mail.js", """
+-export const loadBox = function (to) { return post(to) }
++export const loadBox = async function (to) { return post(to) }
+ setup()
+""", "src/users.js", """
+ import { loadBox } from './mail'
+-const a = 1
++const size = loadBox(1).length
+ setup()
+"""),
+    ]),
+    ("await-removed", "ask", [
+        ("app/a.py", """
+ async def welcome(user):
+-    await send_mail(user.mail)
++    send_mail(user.mail)
+     return 1
+"""),
+        ("src/a.js", """
+ async function welcome(user) {
+-  await sendMail(user.mail)
++  sendMail(user.mail)
+ }
+"""),
+        ("src/a.ts", """
+-  const ok = await isAllowed(user)
++  const ok = isAllowed(user)
+   if (ok) {
+"""),
+        ("A.cs", """
+-        await SaveAsync(order);
++        SaveAsync(order);
+         Close();
+"""),
+        ("src/a.js", """
+-  if (!(await canRead(user))) {
++  if (!(canRead(user))) {
+     deny()
 """),
     ]),
     ("became-generator", "stop", [
@@ -1021,6 +1164,23 @@ GOOD: list[Change] = [
  def load(check):
      return check(1)
 """),
+    ("src/mail.js", """
+-async function sendMail(to) {
+-  await post(to)
++function sendMail(to) {
++  post(to)
+ }
+"""),
+    ("src/mail.js", """
+-function sendMail(to) {
++async function sendMail(to) {
+   return post(to)
+ }
+ async function welcome(user) {
+-  sendMail(user.mail)
++  await sendMail(user.mail)
+ }
+"""),
     # Fragments that are no whole statements
     ("app/a.py", """
      * **http2** - whether HTTP/2 is used
@@ -1059,6 +1219,29 @@ def test_what_is_taken_away_is_found(rule: str, weight: str, change: Change) -> 
 @pytest.mark.parametrize("change", GOOD, ids=range(len(GOOD)))
 def test_what_only_looks_so_is_let_pass(change: Change) -> None:
     assert [str(finding) for finding in found_in(change) if finding.weight != "note"] == []
+
+
+def test_brackets_that_another_hunk_closes_break_nothing() -> None:
+    diff = """--- a/app/a.py
++++ b/app/a.py
+@@ -10,4 +10,5 @@
+ def configure():
+-    set(
+-        tables={
++    if URL:
++        tables = {}
++    tables = {
+             'a': {},
+@@ -20,4 +20,5 @@
+             'b': {},
+-        },
++    }
++    set(
++        tables=tables,
+         x=1,
+     )
+"""
+    assert findings(read_changes(diff).files) == ([], [])
 
 
 def test_each_rule_has_five_examples() -> None:
