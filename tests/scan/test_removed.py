@@ -1232,7 +1232,7 @@ def test_brackets_that_another_hunk_closes_break_nothing() -> None:
 +        tables = {}
 +    tables = {
              'a': {},
-@@ -20,4 +20,5 @@
+@@ -20,4 +20,6 @@
              'b': {},
 -        },
 +    }
