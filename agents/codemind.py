@@ -34,13 +34,13 @@ from typing import Any
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
 from council.agents.scan import datafiles, shell_finder
+from council.agents.scan.callers import is_surely_used
 from council.agents.scan.diff import CodeBlock, FileChange, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.linters import Linted, LinterFinding, lint
 from council.agents.scan.personal import words
 from council.agents.scan.python import TOO_MANY, PythonPiece, Sides, Unparsable, parse, sides_of
 from council.agents.scan.python_dangers import PythonDanger, fresh_dangers
-from council.agents.scan.callers import is_surely_used
 from council.agents.scan.removed_checks import vanished_checks
 from council.agents.static import marks
 from council.agents.static.actions import CODE_KEYS, read_action

@@ -10,28 +10,29 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from council.agents.scan.diff import FileChange
 from council.agents.scan.diff_lines import short_quote
-from council.agents.scan.finding import Finding
+from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.line_pairs import Pair, is_remark, is_test_file
+from council.agents.scan.personal import words
 from council.agents.scan.python import PythonPiece
 from council.agents.scan.python_checks import dotted, names_in
 
+CALLS_MAX = 50  # of one function that are judged
+_Parents = dict[ast.AST, ast.AST]
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 # What a coroutine may be handed to, and what drives a generator.
-_DRIVES = frozenset(
-    "run create_task ensure_future gather wait wait_for shield run_until_complete run_coroutine_threadsafe start_soon "
-    "list tuple set sorted next iter sum any all max min enumerate zip map filter dict join chain from_iterable extend "
-    "islice deque update writelines run_sync async_to_sync contextmanager asynccontextmanager partial Task spawn".split()
+_DRIVES = words(
+    """run create_task ensure_future gather wait wait_for shield run_until_complete run_coroutine_threadsafe
+    start_soon list tuple set sorted next iter sum any all max min enumerate zip map filter dict join chain from_iterable extend
+    islice deque update writelines run_sync async_to_sync contextmanager asynccontextmanager partial Task spawn"""
 )
-_PLAIN_CALLS = frozenset(
-    ("bool", "str", "int", "len", "print", "repr", "isinstance", "format", "float", "type")
-)
+_PLAIN_CALLS = words("bool str int len print repr isinstance format float type")
 # Methods of many classes: an attribute of such a name says nothing about its class.
-_COMMON = frozenset(
-    "get set put pop add run call send read write open close start stop load save update delete create build copy next "
-    "items keys values process handle execute connect request fetch main init setup reset parse dispatch".split()
+_COMMON = words(
+    """send_all read_all from_dict to_dict from_json to_json get_all __init__ set_up tear_down as_dict as_view"""
 )
 
 
@@ -56,13 +57,16 @@ class _Defined:
 def findings(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> Iterator[Finding]:
     """Calls of the old kind of functions that became another kind, and names that the change takes away."""
     before, after = _defined(old), _defined(new)
-    for key, found in after.items():
-        was = before.get(key)
-        if was is None or len(found) != 1 or len(was) != 1:
-            continue
-        calls = list(_calls(found[0], new)) if _differs(was[0].node, found[0].node) else []
-        for piece, call, parents in calls:
-            yield from _judge_call(was[0].node, found[0], piece, call, parents)
+    changed = [
+        (before[key][0].node, found[0])
+        for key, found in after.items()
+        if len(found) == len(before.get(key, ())) == 1 and _differs(before[key][0].node, found[0].node)
+    ]
+    if changed:
+        shown = _Shown(new, {now.node.name for _, now in changed})
+        for was, now in changed:
+            for piece, call, parents in islice(shown.calls_of(now), CALLS_MAX):
+                yield from _judge_call(was, now, piece, call, parents)
     yield from _names_gone(old, new)
 
 
@@ -116,49 +120,52 @@ def _signature(function: _Function) -> _Signature:
     )
 
 
-def _calls(
-    found: _Defined, pieces: Sequence[PythonPiece]
-) -> Iterator[tuple[PythonPiece, ast.Call, dict[ast.AST, ast.AST]]]:
-    """The calls on the new side that certainly call this function: by its name, or by an attribute of that name."""
-    name, module = found.node.name, found.piece.path.rsplit("/", 1)[-1].removesuffix(".py")
-    for piece in pieces:
-        parents = {inner: node for node in ast.walk(piece.tree) for inner in ast.iter_child_nodes(node)}
-        is_own = piece.path == found.piece.path
-        rebound = {
-            node.id for node in parents if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        origins = {
-            item.asname or item.name: (node.module or "").rsplit(".", 1)[-1]
-            for node in parents
-            if isinstance(node, ast.ImportFrom)
-            for item in node.names
-        }
-        for node in parents:
-            if not isinstance(node, ast.Call):
-                continue
-            match node.func:
-                case ast.Name(id=called) if called == name and not found.owner and name not in rebound:
-                    if is_own or origins.get(name) in (module, _package(found.piece.path)):
-                        yield piece, node, parents
-                case ast.Attribute(attr=called, value=ast.Name(id=base)) if called == name:
-                    is_self = (
-                        base in ("self", "cls")
-                        and found.owner
-                        and is_own
-                        and _class_of(node, parents) in ("", found.owner)
-                    )
-                    if is_self or (not found.owner and base == module):
-                        yield piece, node, parents
-                case ast.Attribute(attr=called) if called == name and found.owner and "_" in name.strip("_"):
-                    if name not in _COMMON and is_own:
-                        yield piece, node, parents
+class _Shown:
+    """The calls on the new side of a change, by the last name of what they call."""
+
+    def __init__(self, pieces: Sequence[PythonPiece], wanted: set[str]) -> None:
+        self._calls: dict[str, list[tuple[PythonPiece, ast.Call, _Parents]]] = {}
+        self._bound: dict[int, set[str]] = {}  # by id of a piece: the names that it assigns
+        self._origins: dict[int, dict[str, str]] = {}  # and the modules that it imports names from
+        for piece in pieces:
+            parents: _Parents = {}
+            bound, origins = self._bound[id(piece)], self._origins[id(piece)] = set[str](), dict[str, str]()
+            for node in ast.walk(piece.tree):
+                parents.update((inner, node) for inner in ast.iter_child_nodes(node))
+                match node:
+                    case ast.Call() if (name := dotted(node.func).rpartition(".")[2]) in wanted:
+                        self._calls.setdefault(name, []).append((piece, node, parents))
+                    case ast.Name(id=name, ctx=ast.Store()):
+                        bound.add(name)
+                    case ast.ImportFrom():
+                        module = (node.module or "").rpartition(".")[2]
+                        origins.update((item.asname or item.name, module) for item in node.names)
+
+    def calls_of(self, found: _Defined) -> Iterator[tuple[PythonPiece, ast.Call, _Parents]]:
+        """The calls that certainly are calls of this function, each with the parents of its piece's nodes."""
+        name, path = found.node.name, found.piece.path
+        module = path.rpartition("/")[2].removesuffix(".py")
+        package = path.rsplit("/", 2)[-2] if "/" in path else ""
+        for piece, call, parents in self._calls.get(name, ()):
+            is_own = piece.path == path
+            match call.func:
+                case ast.Name():
+                    is_bound = bool(found.owner) or name in self._bound[id(piece)]
+                    is_its = is_own or self._origins[id(piece)].get(name) in (module, package)
+                    is_its = is_its and not is_bound
+                case ast.Attribute(value=ast.Name(id="self" | "cls")) if is_own and found.owner:
+                    is_its = _class_of(call, parents) in ("", found.owner)
+                case ast.Attribute(value=ast.Name(id=base)) if not found.owner:
+                    is_its = base == module
+                case ast.Attribute():
+                    is_its = bool(found.owner) and is_own and "_" in name.strip("_") and name not in _COMMON
+                case _:
+                    is_its = False
+            if is_its:
+                yield piece, call, parents
 
 
-def _package(path: str) -> str:
-    return path.rsplit("/", 2)[-2] if "/" in path else ""
-
-
-def _class_of(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
+def _class_of(node: ast.AST, parents: _Parents) -> str:
     while node in parents:
         node = parents[node]
         if isinstance(node, ast.ClassDef):
@@ -167,7 +174,7 @@ def _class_of(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
 
 
 def _judge_call(
-    was: _Function, found: _Defined, piece: PythonPiece, call: ast.Call, parents: dict[ast.AST, ast.AST]
+    was: _Function, found: _Defined, piece: PythonPiece, call: ast.Call, parents: _Parents
 ) -> Iterator[Finding]:
     now, line = found.node, piece.line_of(call.lineno, call.end_lineno or call.lineno)
     if not line:
@@ -178,15 +185,11 @@ def _judge_call(
         how = "async for" if _yields(now) else "await"
         message = f"`{name}` became async, and is called here as before. Call it with {how}."
         yield Finding("became-async", "bug", "stop", piece.path, line, message, 670)
-    elif not became_async and _yields(now) and not _yields(was) and not _is_decorated(now):
-        if not _is_driven(call, parents, ast.YieldFrom):
-            is_sure = isinstance(parents.get(call), ast.Expr)
-            message = (
-                f"`{name}` became a generator, and is called here as before. Iterate over what it returns."
-            )
-            yield Finding(
-                "became-generator", "bug", "stop" if is_sure else "ask", piece.path, line, message, 670
-            )
+    became_generator = not became_async and _yields(now) and not (_yields(was) or _is_decorated(now))
+    if became_generator and not _is_driven(call, parents, ast.YieldFrom):
+        weight: Weight = "stop" if isinstance(parents.get(call), ast.Expr) else "ask"
+        message = f"`{name}` became a generator, and is called here as before. Iterate over what it returns."
+        yield Finding("became-generator", "bug", weight, piece.path, line, message, 670)
     if why := _misfit(_signature(was), _signature(now), call, bool(found.owner), now):
         message = f"`{name}` changed its parameters, and this call has the old ones: {why}. Adapt the call."
         yield Finding("signature-changed", "bug", "ask", piece.path, line, message, 628)
@@ -196,7 +199,7 @@ def _is_decorated(function: _Function) -> bool:
     return any(dotted(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list)
 
 
-def _is_driven(call: ast.Call, parents: dict[ast.AST, ast.AST], by: type[ast.AST]) -> bool:
+def _is_driven(call: ast.Call, parents: _Parents, by: type[ast.AST]) -> bool:
     """Whether the result is awaited or iterated over, handed on, or returned to a caller that may do so."""
     node: ast.AST = call
     while (above := parents.get(node)) is not None and not isinstance(
@@ -220,7 +223,7 @@ def _is_driven(call: ast.Call, parents: dict[ast.AST, ast.AST], by: type[ast.AST
     return False
 
 
-def _is_used_so(name: str, assigned: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+def _is_used_so(name: str, assigned: ast.AST, parents: _Parents) -> bool:
     """Whether a name that holds a coroutine or generator is used like one anywhere in its function."""
     scope: ast.AST = assigned
     while (above := parents.get(scope)) is not None:
@@ -286,7 +289,7 @@ _HANDLED = re.compile(
 
 
 def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterator[Finding]:
-    """Awaits that are taken off, in any language, and JavaScript functions that became async and are called as before."""
+    """Awaits that are taken off, in any language, and calls of JavaScript functions that became async."""
     pairs = [pair for pair in pairs if not is_test_file(pair.path)]
     if not any("async" in pair.cut and "async" not in pair.put for pair in pairs):
         for pair in pairs:
@@ -309,10 +312,14 @@ def _calls_of_async(change: FileChange, names: set[str]) -> Iterator[Finding]:
         for line in (line for line in hunk.lines if line.tag != "-"):
             text = line.text[:500]
             called = re.search(r"(?<![\w.$])(?:this\.)?(\w{4,})\(", text)
-            if called and called[1] in names and not (_HANDLED.search(text) or is_remark(text)):
-                if not _HANDLED.search(above) and not text.rstrip().endswith("{"):
-                    message = f"`{called[1]}` became async, and is called here as before. Await it."
-                    yield Finding("became-async", "bug", "ask", change.path, line.new_no or 0, message, 670)
+            is_call = called is not None and called[1] in names and not text.rstrip().endswith("{")
+            if (
+                called
+                and is_call
+                and not (_HANDLED.search(text) or _HANDLED.search(above) or is_remark(text))
+            ):
+                message = f"`{called[1]}` became async, and is called here as before. Await it."
+                yield Finding("became-async", "bug", "ask", change.path, line.new_no or 0, message, 670)
             above = text if text.rstrip().endswith(("(", "[", "=", ",")) else ""
 
 
@@ -334,15 +341,15 @@ def _names_gone(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> Itera
                 number = piece.number(statement.lineno)
                 if number in piece.changed and _is_at_margin(piece, statement):
                     gone.update(dict.fromkeys(_bound_here(statement), number))
-        for piece in shown:
-            for node in ast.walk(piece.tree):
-                if isinstance(node, ast.Name) and node.id in gone and node.id not in bound:
-                    if (line := piece.number(node.lineno)) and _is_in_sight(piece, node):
-                        message = (
-                            f"Uses `{node.id}`, which the change no longer imports or defines. Bring it back."
-                        )
-                        yield Finding("name-gone", "bug", "stop", path, line, message, 457)
-                        gone.pop(node.id)
+        used = (
+            (piece, node) for piece in shown for node in ast.walk(piece.tree) if isinstance(node, ast.Name)
+        )
+        for piece, node in used:
+            line = piece.number(node.lineno) if node.id in gone and node.id not in bound else 0
+            if line and _is_in_sight(piece, node):
+                message = f"Uses `{node.id}`, which the change no longer imports or defines. Bring it back."
+                yield Finding("name-gone", "bug", "stop", path, line, message, 457)
+                gone.pop(node.id)
 
 
 def _is_at_margin(piece: PythonPiece, statement: ast.stmt) -> bool:

@@ -17,7 +17,7 @@ from council.agents.scan.diff import DiffLine, FileChange, Hunk
 LINE_CHARS_MAX = 500  # of a line that is compared; a longer one is data
 COMPARED_MAX = 2_500  # pairs of lines in a block; a larger block is rewritten as a whole
 LIKENESS_MIN = 0.5  # of lines that are a pair wherever they are in their block
-PAIRS_MAX = 20_000  # compared in one change
+PAIRS_MAX = 200_000  # of lines compared in one change
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.){0,300}"|\'(?:[^\'\\]|\\.){0,300}\'|\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?|\w+|[=!]==|[<>=!]=|&&|\|\||->|=>|\S'
 )
@@ -34,7 +34,10 @@ _REMARK = re.compile(r"\s*(?:#(?!\[)|//|/\*|\*|--\s|<!--|;)")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Adjacent changed lines as (number, text). ``before`` and ``after`` are the context lines around that are not blank."""
+    """Adjacent changed lines as (number, text).
+
+    ``before`` and ``after`` are the context lines around them that are not blank.
+    """
 
     path: str
     removed: tuple[tuple[int, str], ...]
@@ -107,26 +110,25 @@ def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
     compared = 0
     for block in blocks:
         cost = len(block.removed) * len(block.added)
-        if not cost or cost > COMPARED_MAX or compared + cost > PAIRS_MAX * 10:
+        if not cost or cost > COMPARED_MAX or compared + cost > PAIRS_MAX:
             continue
         compared += cost
-        left = [(number, text, tokens(text)) for number, text in block.added if text.strip()]
+        left = [(number, text, frozenset(tokens(text))) for number, text in block.added if text.strip()]
         is_even = len(block.removed) == len(block.added)
         for at, (_, old) in enumerate(block.removed):
             words = tokens(old)
             if not words or is_remark(old):
                 continue
-            best = max(left, key=lambda item: _likeness(words, item[2]), default=None)
-            if best is None or _likeness(words, best[2]) < LIKENESS_MIN:
+            told = frozenset(words)
+            best = max(left, key=lambda item: _likeness(told, item[2]), default=None)
+            if best is None or _likeness(told, best[2]) < LIKENESS_MIN:
                 best = next((item for item in left if is_even and item[0] == block.added[at][0]), None)
-            if best is None or not _likeness(words, best[2]):
+            if best is None or not told & best[2]:
                 continue
             left.remove(best)
-            cut, put = difference(words, best[2])
+            cut, put = difference(words, tokens(best[1]))
             if cut or put:
                 found.append(Pair(block.path, best[0], old, best[1], cut, put, block))
-        if len(found) >= PAIRS_MAX:
-            break
     return found
 
 
@@ -135,9 +137,10 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text[:LINE_CHARS_MAX])
 
 
-def _likeness(one: Sequence[str], other: Sequence[str]) -> float:
+def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
     """The share of tokens that two lines have in common, from 0 to 1."""
-    return len(set(one) & set(other)) / (len(set(one) | set(other)) or 1)
+    common = len(one & other)
+    return common / (len(one) + len(other) - common or 1)
 
 
 def difference(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

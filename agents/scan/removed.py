@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from council.agents.scan import datafiles, callers, removed_guards, removed_tests
+from council.agents.scan import callers, datafiles, removed_guards, removed_tests
 from council.agents.scan.diff import FileChange
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.finding import Finding, Weight

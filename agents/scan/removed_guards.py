@@ -38,7 +38,8 @@ _CHECKS_INPUT = re.compile(
 _KEEPS_ORDER = re.compile(
     r"\bwith\s+[\w.]*(?:lock|mutex|semaphore|atomic|transaction|begin)\w*\b|\b\w*(?:lock|mutex|mu)\.(?:R?Lock|acquire|lock)\(|"
     r"\bsynchronized\b|^\s*lock\s*\(|@(?:transaction\.atomic|Transactional|synchronized|locked)\b|\bBEGIN\b;?\s*$|"
-    r"(?:DB::|\.)(?:transaction|begin_nested|begin|beginTransaction)\b\s*(?:\(|do|\{)|select_for_update|FOR UPDATE|\.with_lock\b",
+    r"(?:DB::|\.)(?:transaction|begin_nested|begin|beginTransaction)\b\s*(?:\(|do|\{)|"
+    r"select_for_update|FOR UPDATE|\.with_lock\b",
     re.IGNORECASE,
 )
 _NAMES_GUARDS = re.compile(

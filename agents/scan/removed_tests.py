@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan.diff import DiffLine, FileChange, Hunk
@@ -32,7 +33,8 @@ _FOCUS = re.compile(
 )
 _CONDITION = re.compile(r"\s*(?:\}?\s*)?(?:if|elif|else|unless|when|except|catch|case|rescue)\b")
 _ASSERTION = re.compile(
-    r"\s*(?:await\s+|return\s+|with\s+)?(?:\w+(?:\.|->|::)|\$this->){0,2}(?:assert\w*!?|expect\w*|raises|warns|should\w*)\s*[( ]|"
+    r"\s*(?:await\s+|return\s+|with\s+)?(?:\w+(?:\.|->|::)|\$this->){0,2}"
+    r"(?:assert\w*!?|expect\w*|raises|warns|should\w*)\s*[( ]|"
     r"\s*(?:assert|require|Assert)\.\w+\(|\s*t\.(?:Error|Fatal)f?\(|\s*.{1,80}\.should[\s(.]"
 )
 _EQUAL = re.compile(
@@ -91,9 +93,12 @@ def findings(
     in_tests = {change.path for change in tests if change.kind != "deleted"}
     added = {_bare(text) for change in changes for _, text in change.added}
     leaving = {(change.path, number) for change in tests for number in _lines_of_lost_tests(change, after)}
+    gains: dict[int, int] = {}  # by id of a hunk: the assertions that come in it
     for block in blocks:
         if block.path in in_tests:
-            yield from _assertions_gone(block, added, leaving)
+            if (key := id(block.hunk)) not in gains:
+                gains[key] = sum(_ASSERTION.match(text[:500]) is not None for _, text in block.hunk.added)
+            yield from _assertions_gone(block, added, leaving, gains[key])
     has_code = any(not is_test_file(change.path) and is_code(change) for change in changes)
     for pair in pairs:
         if pair.path in in_tests and _ASSERTION.match(pair.old):
@@ -179,36 +184,34 @@ def _marked(change: FileChange) -> Iterator[Finding]:
     removed = {_bare(text) for _, text in change.removed}
     for hunk in change.hunks:
         before = {name for name, _ in _names(hunk, "+")}
-        lines = [line for line in hunk.lines if line.tag != "-" and line.text.strip()]
-        for at, line in enumerate(lines):
-            text = line.text[:500]
+        tests = [(line.new_no or 0, line.tag == " " or name in before) for name, line in _names(hunk, "-")]
+        above = ""
+        for line in (line for line in hunk.lines if line.tag != "-" and line.text.strip()):
+            text, over, above = line.text[:500], above, line.text[:500]
             if line.tag != "+" or _bare(text) in removed:
                 continue
             number = line.new_no or 0
             if _FOCUS.match(text):
                 message = "Only this test is run from now on. Remove the focus."
                 yield _finding("test-focused", "stop", change.path, number, message)
-            elif _SKIP.match(text) and not (at and _CONDITION.match(lines[at - 1].text)):
+            elif _SKIP.match(text) and not _CONDITION.match(over):
                 if text.lstrip().startswith(("pending", "skip")) and not change.path.endswith(".rb"):
                     continue
-                weight: Weight = "ask" if _skips_an_old_test(hunk, line, before) else "note"
+                weight: Weight = "ask" if _skips_an_old_test(text, number, tests) else "note"
                 message = "Skips a test. Repair it, or say why it can't run."
                 yield _finding("test-skipped", weight, change.path, number, message)
 
 
-def _skips_an_old_test(hunk: Hunk, line: DiffLine, before: set[str]) -> bool:
-    """Whether the test that a skipping line belongs to was there before, and was run."""
-    tests = [(name, found) for name, found in _names(hunk, "-") if found.new_no]
-    is_above = line.text.lstrip().startswith(("@", "[", "#["))
-    own = [name for name, found in tests if (found.new_no or 0) == (line.new_no or 0)]
-    below = [(name, found) for name, found in tests if (found.new_no or 0) > (line.new_no or 0)]
-    above = [(name, found) for name, found in tests if (found.new_no or 0) < (line.new_no or 0)]
-    if own or line.text.lstrip().startswith("x"):
-        return not own or own[0] in before
-    near = below[:1] if is_above else above[-1:]
-    if not near:
-        return any(other.tag == " " for other in hunk.lines)
-    return near[0][1].tag == " " or near[0][0] in before
+def _skips_an_old_test(text: str, number: int, tests: Sequence[tuple[int, bool]]) -> bool:
+    """Whether the test that a skipping line belongs to was there before.
+
+    ``tests`` are (line, whether it was there before) of the tests of the hunk, in order.
+    """
+    is_above = text.lstrip().startswith(("@", "[", "#["))
+    at = bisect_left(tests, (number, False))
+    if at < len(tests) and (is_above or tests[at][0] == number):
+        return tests[at][1]
+    return tests[at - 1][1] if at and not is_above else True
 
 
 # Assertions
@@ -226,7 +229,9 @@ def _lines_of_lost_tests(change: FileChange, after: set[str]) -> Iterator[int]:
                     yield line.old_no or 0
 
 
-def _assertions_gone(block: Block, added: set[str], leaving: set[tuple[str, int]]) -> Iterator[Finding]:
+def _assertions_gone(
+    block: Block, added: set[str], leaving: set[tuple[str, int]], come: int
+) -> Iterator[Finding]:
     """Assertions that are taken out, or commented out, of a test that stays."""
     is_old = [(number, text) for number, text in block.removed if _ASSERTION.match(text)]
     remarks = {_bare(text).lstrip("#/*").rstrip("*/") for _, text in block.added if is_remark(text)}
@@ -244,7 +249,6 @@ def _assertions_gone(block: Block, added: set[str], leaving: set[tuple[str, int]
     )
     if not lost or any(_ASSERTION.match(text) for _, text in block.added) or not block.only_takes:
         return
-    come = sum(_ASSERTION.match(text[:500]) is not None for _, text in block.hunk.added)
     weight: Weight = "note" if has_others or come >= len(lost) else "ask"
     message = (
         f"Takes out the assertion {short_quote(lost[0][1].strip())}. Keep it, or say why it holds no more."

@@ -853,7 +853,8 @@ BAD: list[tuple[str, str, list[Change]]] = [
      return load({call})
 """)
         for parameters, call in (
-            ("path, mode", "'a', 'r', strict=True"), ("path", "'a', 'r'"), ("path, how, strict=False", "'a', mode='r'"),
+            ("path, mode", "'a', 'r', strict=True"), ("path", "'a', 'r'"),
+            ("path, how, strict=False", "'a', mode='r'"),
             ("mode, path, strict=False", "'a', 'r'"), ("path, mode, limit, strict=False", "'a', 'r'"),
         )
     ]),
