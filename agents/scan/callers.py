@@ -26,8 +26,9 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 # What a coroutine may be handed to, and what drives a generator.
 _DRIVES = words(
     """run create_task ensure_future gather wait wait_for shield run_until_complete run_coroutine_threadsafe
-    start_soon list tuple set sorted next iter sum any all max min enumerate zip map filter dict join chain from_iterable extend
-    islice deque update writelines run_sync async_to_sync contextmanager asynccontextmanager partial Task spawn"""
+    start_soon spawn Task run_sync async_to_sync list tuple set sorted next iter sum any all max min enumerate zip map
+    filter dict join chain from_iterable extend islice deque update writelines contextmanager
+    asynccontextmanager partial"""
 )
 _PLAIN_CALLS = words("bool str int len print repr isinstance format float type")
 # Methods of many classes: an attribute of such a name says nothing about its class.
@@ -210,6 +211,8 @@ def _is_driven(call: ast.Call, parents: _Parents, by: type[ast.AST]) -> bool:
                 return True
             case ast.For(iter=it) | ast.AsyncFor(iter=it) | ast.comprehension(iter=it) if it is node:
                 return True
+            case ast.Attribute() | ast.Subscript() | ast.Compare() | ast.BinOp() | ast.UnaryOp():
+                return False
             case ast.withitem() | ast.Raise():
                 return True
             case ast.Assign(targets=[ast.Name(id=name)]) if above.value is node:

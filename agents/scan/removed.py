@@ -94,24 +94,22 @@ def _swallows(piece: PythonPiece) -> Iterator[Finding]:
             continue
         calls = [call for statement in node.body for call in checking_calls(statement)]
         for handler in node.handlers if calls else ():
-            number = piece.number(handler.lineno)
+            number = piece.number(handler.body[-1].lineno)
             if number not in piece.changed or not _passes(handler):
                 continue
             is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
-            message = f"Catches every error of the check `{short_quote(dotted(calls[0].func))}`. Refuse then."
+            message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}`. pass. Refuse then."
             weight: Weight = "stop" if is_access else "ask"
             yield Finding("check-swallowed", "guard", weight, piece.path, number, message, 390)
 
 
 def _passes(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches everything, and goes on as if nothing had happened."""
-    if handler.type is not None and dotted(handler.type) not in _BROAD:
-        return False
+    """Whether a handler goes on as if nothing had happened, or catches everything and only tells it."""
     match handler.body[-1]:
-        case ast.Pass() | ast.Continue() | ast.Return(value=ast.Constant(value=True)):
+        case ast.Pass() | ast.Return(value=ast.Constant(value=True)):
             return True
-        case ast.Expr(value=ast.Constant() | ast.Call()):
-            return True
+        case ast.Continue() | ast.Expr(value=ast.Constant() | ast.Call()):
+            return handler.type is None or dotted(handler.type) in _BROAD
     return False
 
 

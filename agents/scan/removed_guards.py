@@ -19,7 +19,7 @@ _ACCESS = re.compile(
     r"(?i)(?:require|ensure|check|verify|is|has|must|needs?|only)_?(?:auth|login|logged|admin|staff|owner|perm|role|"
     r"scope|signature|token|csrf|same_?user|member|sign)|(?:auth|login|admin|permission|scopes?|role|staff)s?_?(?:required|guard|only|filter|"
     r"middleware|check|backend)|authenticat\w*|authori[sz]\w*|csrf|antiforgery|pre_?authorize|roles_?allowed|"
-    r"is_?authenticated|permission_?(?:classes|required)|helmet|ratelimit|rate_limit|throttl|limiter|@secured|"
+    r"is_?authenticated|permission_?(?:classes|required)|^middleware$|helmet|ratelimit|rate_limit|throttl|limiter|@secured|"
     r"compare_digest|timing_?safe|protect_from_forgery|\bpolicy_scope|clickjacking|x_?frame_?options|securitymiddleware"
 )
 _EXEMPT = re.compile(
@@ -32,7 +32,9 @@ _PYTHON_GUARD = re.compile(
     r"\s*(?:\w+\s*=\s*)?(?:CSRFProtect|CsrfProtect|Talisman|Limiter)\("
 )
 _CHECKS_INPUT = re.compile(
-    r"(?i)\b(?:validate\w*|valid\w+\s?\(|saniti[sz]e\w*|escape_?(?:html|sql|shell)?\s?\(|html_?escape\w*|htmlspecialchars|"
+    r"(?i)@ ?(?:Valid|Validated|NotNull|NotBlank|NotEmpty|Size|Pattern|Email)\b|"
+    r"\b(?:Valid|Validated|NotNull|NotBlank) @|"
+    r"\b(?:validate\w*|valid\w+\s?\(|saniti[sz]e\w*|escape_?(?:html|sql|shell)?\s?\(|html_?escape\w*|htmlspecialchars|"
     r"secure_filename|bleach\w*|dompurify|full_clean|strip_tags|\bquote\s?\(|escapeshellarg|realpath|is_relative_to)"
 )
 _KEEPS_ORDER = re.compile(
@@ -47,13 +49,14 @@ _NAMES_GUARDS = re.compile(
 )
 _IF = re.compile(
     r"\s*\}?\s*(?:if|unless|guard|when|abort_(?:if|unless)|throw_(?:if|unless))\b|"
+    r"\s*(?:require|check|precondition|Preconditions\.\w{1,40}|Contract\.\w{1,40}|Assert\.\w{1,40})\s*\(.{0,200}[<>=!]=?|"
     r"\s*(?:raise|return|redirect_to|head|abort|render)\b.{0,200}\s(?:if|unless)\s"
 )
 _THROWS = re.compile(
-    r"\b(?:raise|throw|panic|abort(?:_if|_unless)?|log\.Fatal\w*)\b|\breturn\s.{0,40}\berr\b|errors\.New|fmt\.Errorf"
+    r"\b(?:require|check|precondition|Preconditions|Contract|Assert)\b|\b(?:raise|throw|panic|abort(?:_if|_unless)?|log\.Fatal\w*)\b|\breturn\s.{0,40}\berr\b|errors\.New|fmt\.Errorf"
 )
 _REFUSES = re.compile(
-    r"(?i)\b(?:raise|throw|abort|deny|forbidden|unauthori[sz]ed|redirect(?:_to)?|401|403|panic|head|next\(|exit|die|"
+    r"(?i)\b(?:require|precondition|raise|throw|abort|deny|forbidden|unauthori[sz]ed|redirect(?:_to)?|401|403|panic|head|next\(|exit|die|"
     r"return\s+(?:err|errors?|false|nil|null|fmt\.Err|status|res|http|ResponseEntity|\w*Error))"
 )
 _AUTHORITY = re.compile(
@@ -73,6 +76,8 @@ _OPPOSED = [
     ({"&&", "||"}, "how conditions are joined"), ({"<=", ">"}, "a comparison"), ({"<", ">="}, "a comparison"),
     ({"any", "all"}, "how conditions are joined"), ({"in", "not"}, "a membership"),
 ]  # fmt: skip
+_NARROWS = frozenset(("except", "only", "if", "unless", "exclude", "excludes", "skip", "ignore", "exempt"))
+_REGISTERS = re.compile(r"\s*(?:before_\w+|@|\[|.{0,80}(?:\.use\(|middleware\())")
 _NEGATIONS = {("not",), ("!",)}
 _SAFE_NAME = re.compile(
     r"(?i)^_?(?:\w*_)?(?:verify|secure|strict|http_?only|validate|enforce|csrf|use_?ssl|use_?tls|tls|ssl|require_?\w+|check_?hostname|autoescape|encrypt\w*|\w*verif\w*|sign(?:ed)?|mfa\w*|ssl_?verify\w*|audit\w*|protect\w*)(?:_\w*)?$"
@@ -98,7 +103,7 @@ def findings(
     paired = set()
     for pair in pairs:
         if pair.path in judged and not is_remark(pair.new):
-            found = _cut(pair, put) or _flipped(pair) or _switched(pair)
+            found = _cut(pair, put) or _narrowed(pair) or _flipped(pair) or _switched(pair)
             if found is not None:
                 paired.add(id(pair.block))
                 yield found
@@ -121,11 +126,8 @@ def _names_of_guard(texts: Sequence[str], pattern: re.Pattern[str]) -> list[str]
 
 def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
     """A line that is a guard, and is only taken out, while the lines around it stay."""
-    if (
-        not block.only_takes
-        or len(block.removed) > LINES_MAX
-        or not (block.after.strip() and block.before.strip())
-    ):
+    stays = block.after.strip() or block.added
+    if not block.only_takes or len(block.removed) > LINES_MAX or not stays:
         return
     added = {_bare(text) for _, text in block.added}
     gone = [(number, text) for number, text in block.removed if text.strip() and _bare(text) not in added]
@@ -166,7 +168,8 @@ def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
 
 def _cut(pair: Pair, put: set[str]) -> Finding | None:
     """A guard that is cut out of a line which is otherwise the same."""
-    if not pair.cut or (_NAMES_GUARDS.match(pair.old) and not _PYTHON_GUARD.match(pair.old)):
+    is_named = _NAMES_GUARDS.match(pair.old) and not (_PYTHON_GUARD.match(pair.old) or "@" in pair.cut)
+    if not pair.cut or is_named:
         return None
     shown = short_quote(pair.new.strip())
     cuts, puts = pair.cut, pair.put
@@ -197,6 +200,16 @@ def _cut(pair: Pair, put: set[str]) -> Finding | None:
 
 
 # Guards that are turned round
+
+
+def _narrowed(pair: Pair) -> Finding | None:
+    """A guard that from now on holds for fewer cases."""
+    if pair.cut or not _NARROWS.intersection(pair.put) or not _REGISTERS.match(pair.old):
+        return None
+    if not _names_of_guard(tokens(pair.old), _ACCESS):
+        return None
+    message = f"Lets a guard hold for fewer cases: {short_quote(pair.new.strip())}. Check that it is meant."
+    return _finding("guard-narrowed", "ask", pair.path, pair.line, message, 862)
 
 
 def _flipped(pair: Pair) -> Finding | None:

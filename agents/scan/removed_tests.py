@@ -38,12 +38,12 @@ _ASSERTION = re.compile(
     r"\s*(?:assert|require|Assert)\.\w+\(|\s*t\.(?:Error|Fatal)f?\(|\s*.{1,80}\.should[\s(.]"
 )
 _EQUAL = re.compile(
-    r"assert_?(?:Equals?|Same|Is|DictEqual|ListEqual|AlmostEqual|CountEqual|eq|equal|same)\b|==|\bis\s+(?!not\b|None)|\.(?:toBe|toEqual|toStrictEqual|"
+    r"assert_?(?:Equals?|Same|Is|DictEqual|ListEqual|AlmostEqual|CountEqual|eq|equal|same)\b|==|\bis\s+(?!not\b|None)|(?<!not)\.(?:toBe|toEqual|toStrictEqual|"
     r"toMatchObject|toHaveBeenCalledWith|toThrow|equal|eql?|deepEqual|strictEqual|isEqualTo|Equal|AreEqual|EqualTo|"
     r"DeepEqual)\(|assert_called_(?:once_)?with|(?i:assert_?equals?!?\()"
 )
 _LOOSE = re.compile(
-    r"(?:assert_?(?:True|IsNotNone|NotNull|NotNil|NotEmpty|IsInstance|Greater|In)|assert_not_nil|assert_called(?:_once)?)\b(?!_)|"
+    r"!=|(?i:not_?equals?)|\.not\.(?:toBe|toEqual)\(|(?:assert_?(?:True|IsNotNone|NotNull|NotNil|NotEmpty|IsInstance|Greater|In)|assert_not_nil|assert_called(?:_once)?)\b(?!_)|"
     r"\.(?:toBeDefined|toBeTruthy|toBeTrue|toBeInstanceOf|toBeGreaterThan|toHaveBeenCalled|exist|isNotNull|NotNull|"
     r"NotNil|NotEmpty|IsNotNull|IsTrue|True|ok|anything)\b|\.not\.(?:toBeNull|toBeUndefined|toThrow)|is not None|"
     r"\s*assert\s+[\w.()\[\]]{1,100}(?:,.{0,200})?$|\s*assert\s.{1,200}\bin\b|[<>]=?"
@@ -57,6 +57,7 @@ _BROAD_ERROR = {"Exception", "BaseException", "Throwable", "Error", "StandardErr
 _TOLERANCE = re.compile(
     r"(?i)\b(?:abs|rel|[ar]tol|delta|toler\w*|eps\w*|within|\w*InDelta|closeTo|approx\w*)\b"
 )
+_NOTHING = {"pass", "return", "..."}
 _DIGITS = re.compile(r"\b(?:places|decimals?|toBeCloseTo|assert_almost_equal|assertAlmostEqual)\b")
 _NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?(?:e-?\d+)?", re.IGNORECASE)
 _LITERAL = re.compile(r"['\"].*|[\d.]+$|True$|False$|None$|true$|false$|null$")
@@ -242,6 +243,15 @@ def _assertions_gone(
             )
             yield _finding("assertion-commented-out", "ask", block.path, number, message)
             return
+    put = {text.strip().rstrip(";") for _, text in block.added}
+    if (
+        put
+        and put <= _NOTHING
+        and (is_old or (not block.removed and _indent(block.after) == _indent(block.added[0][1])))
+    ):
+        message = "Ends a test before it asserts anything. Keep what it does, or remove it and say why."
+        yield _finding("test-emptied", "ask", block.path, block.added[0][0], message)
+        return
     lost = [(number, text) for number, text in is_old if _bare(text) not in added]
     lost = [(number, text) for number, text in lost if (block.path, number) not in leaving]
     has_others = any(
@@ -258,7 +268,8 @@ def _assertions_gone(
 
 def _weakened(pair: Pair, has_code: bool) -> Iterator[Finding]:
     shown = short_quote(pair.new.strip())
-    if _VACUOUS.match(pair.new) and not _VACUOUS.match(pair.old):
+    is_vacuous = _VACUOUS.match(pair.new) and not _VACUOUS.match(pair.old)
+    if is_vacuous or pair.put[:2] in (("or", "True"), ("or", "1"), ("||", "true")):
         message = f"Asserts what is always true: {shown}. Assert the expected value."
         yield _finding("assertion-vacuous", "ask", pair.path, pair.line, message)
     elif _is_looser(pair):
@@ -290,6 +301,10 @@ def _has_wider_tolerance(pair: Pair) -> bool:
     if _DIGITS.search(pair.new):
         return later < before and later == int(later)
     return bool(_TOLERANCE.search(pair.new)) and later > before
+
+
+def _indent(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())] if text.strip() else "none"
 
 
 def _bare(text: str) -> str:

@@ -419,6 +419,63 @@ BAD: list[tuple[str, str, list[Change]]] = [
      send($sum);
 """),
     ]),
+    ("guard-narrowed", "ask", [
+        ("app/controllers/orders_controller.rb", """
+-  before_action :require_login
++  before_action :require_login, except: [:destroy]
+   def destroy
+"""),
+        ("app/controllers/orders_controller.rb", """
+-  before_action :authenticate_user!
++  before_action :authenticate_user!, only: [:index]
+   def destroy
+"""),
+        ("app/controllers/orders_controller.rb", """
+-  before_action :authorize_admin
++  before_action :authorize_admin, unless: :internal?
+   def destroy
+"""),
+        ("src/app.js", """
+-app.use(csrf())
++app.use(csrf({ ignore: ['/orders'] }))
+ app.use('/orders', orders)
+"""),
+        ("routes/web.php", """
+-Route::resource('orders', 'Orders')->middleware('auth:web', requireLogin);
++Route::resource('orders', 'Orders')->middleware('auth:web', requireLogin)->except('destroy');
+ Route::get('/', 'Home');
+"""),
+    ]),
+    ("test-emptied", "ask", [
+        ("tests/test_pay.py", """
+ def test_refund():
+-    got = refund(1)
+-    assert got == -1
++    pass
+"""),
+        ("tests/test_pay.py", """
+ def test_refund():
++    return
+     got = refund(1)
+     assert got == -1
+"""),
+        ("tests/test_pay.py", """
+     def test_refund(self):
+-        self.assertEqual(refund(1), -1)
++        ...
+
+"""),
+        ("src/pay.test.js", """
+ it('refunds', () => {
++  return;
+   expect(refund(1)).toBe(-1)
+"""),
+        ("pay/pay_test.go", """
+ func TestRefund(t *testing.T) {
++    return
+     require.Equal(t, -1, refund(1))
+"""),
+    ]),
     ("middleware-removed", "stop", [
         ("site/settings.py", f"""
  MIDDLEWARE = [
@@ -690,7 +747,9 @@ BAD: list[tuple[str, str, list[Change]]] = [
 """)
         for call, then in (
             ("verify_signature(request)", "pass"), ("check_permission(request.user)", "pass"),
-            ("authenticate(request)", "logger.warning('no')"), ("validate_token(request.token)", "pass"),
+            ("authenticate(request)", "return True"),
+            ("authenticate(request)", "logger.warning('no')"),
+            ("validate_token(request.token)", "pass"),
             ("self.authorize(request.user)", "pass"),
         )
     ]),
