@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from council.agents.scan.personal import words as table
 from council.agents.scan.python import PythonPiece
@@ -43,6 +44,8 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
 }  # fmt: skip
 _INVERSE = _OPPOSITES | {other: side for side, other in _OPPOSITES.items()}
+# Whether a check refuses, only ends its block early, or is the way round of a refusal and may be removed.
+Force = Literal["refuses", "ends", "implied"]
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -64,8 +67,7 @@ class Check:
     path: str = ""
     clause: ast.expr | None = None
     raises: str = ""  # the exception, if it raises one
-    is_refusal: bool = True  # not: it only ends its block early, or guards its own block
-    is_implied: bool = False  # `if good: return it` before a refusal; it may be removed
+    force: Force = "refuses"
 
     @property
     def function(self) -> str:
@@ -168,7 +170,8 @@ def _conditions(node: ast.If) -> Iterator[Check]:
         if refuses or is_auth:
             for clause in _clauses(node.test):
                 yield replace(
-                    _check(clause, "guard", text, node, telling(node.orelse), True), is_refusal=refuses
+                    _check(clause, "guard", text, node, telling(node.orelse), True),
+                    force="refuses" if refuses else "ends",
                 )
     elif (else_refuses or is_auth) and telling(node.body):
         for clause in _clauses(_negated(node.test)):
@@ -182,7 +185,7 @@ def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
     if _stops(node.body) == (True, False):
         for clause in _clauses(_negated(node.test)):
             check = _check(clause, "guard", _unparsed(node.test), node, telling(node.body), True)
-            yield replace(check, is_implied=True)
+            yield replace(check, force="implied")
 
 
 def _check(

@@ -137,7 +137,7 @@ class _NewSide:
             same = places.get((check.key, check.function))
             if same:
                 self._fresh[same.pop(0)] = False
-            elif not check.is_implied:
+            elif check.force != "implied":
                 gone.append(check)
         return gone
 
@@ -172,7 +172,7 @@ class _NewSide:
 
     def still_tests(self, old: Check) -> bool:
         """Whether a condition that refused nothing is still there, with another block."""
-        return not old.is_refusal and old.clause is not None and ast.dump(old.clause) in self._tests
+        return old.force == "ends" and old.clause is not None and ast.dump(old.clause) in self._tests
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still in the file; with "", in any file."""
