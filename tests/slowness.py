@@ -32,7 +32,7 @@ from council.agents.prime import Prime
 from council.agents.prompting import summary as summarizer
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.tokens import ESTIMATE, _counting
-from council.agents.scan import datafiles, other_languages, shell_finder
+from council.agents.scan import datafiles, other_languages, removed, shell_finder
 from council.agents.scan.change import read_changes
 from council.agents.scan.linters import CPU_SECONDS_MAX, Linted, lint
 from council.agents.scan.remote_rules import judge_sql
@@ -78,6 +78,11 @@ def python(text: str, *, whole: bool) -> None:
     with contextlib.suppress(RecursionError):
         codemind._judge_dangers(seen, linted)
         codemind._judge_deletions(seen)
+
+
+def taken_away(text: str, path: str) -> None:
+    """What a change that holds the text takes away, but for syntax errors, which ruff confirms."""
+    removed.findings(read_changes(as_diff(text, path)).files)
 
 
 def in_file(text: str, path: str) -> None:
@@ -227,6 +232,8 @@ READERS: dict[str, Reader] = {
     "diff": Reader(read_changes, _DIFF),
     "python": Reader(lambda text: python(text, whole=True), _PYTHON),
     "python hunk": Reader(lambda text: python(text, whole=False), _PYTHON),
+    "removed": Reader(lambda text: taken_away(text, "app.py"), _PYTHON + _DIFF),
+    "removed tests": Reader(lambda text: taken_away(text, "tests/app.test.js"), _CODE + _DIFF),
     "javascript": Reader(lambda text: in_language(text, "a.js"), _CODE),
     "ruby": Reader(lambda text: in_language(text, "a.rb"), _CODE),
     "workflow": Reader(lambda text: in_language(text, ".github/workflows/a.yml"), _CODE),

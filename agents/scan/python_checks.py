@@ -11,15 +11,19 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from council.agents.scan.personal import words as table
-from council.agents.scan.python_hunks import PythonPiece
+from council.agents.scan.python import PythonPiece
 
 # Beginnings of words about permissions, and about whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged
 login owner password permi perms privil revoked role signature signed staff superuser trust valid verif
 whitelist"""
 AUTH_STEMS = tuple(_STEMS.split())
+_NO_AUTHORITY = table(
+    "author authors authored authority authorities permissive permit"
+)  # also a part of a URL
 _ACCESS_STEMS = (*AUTH_STEMS, "own", "guard", "access", "scope", "protect", "secure", "restrict")
 _DECORATOR_STEMS = (*_ACCESS_STEMS, "require", "ratelimit", "limiter")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -40,6 +44,8 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
 }  # fmt: skip
 _INVERSE = _OPPOSITES | {other: side for side, other in _OPPOSITES.items()}
+# Whether a check refuses, only ends its block early, or is the way round of a refusal and may be removed.
+Force = Literal["refuses", "ends", "implied"]
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -61,7 +67,7 @@ class Check:
     path: str = ""
     clause: ast.expr | None = None
     raises: str = ""  # the exception, if it raises one
-    is_implied: bool = False  # `if good: return it` before a refusal; it may be removed
+    force: Force = "refuses"
 
     @property
     def function(self) -> str:
@@ -144,7 +150,7 @@ def _checks_of(node: ast.stmt) -> Iterator[Check]:
                 key, text = f"@{ast.dump(decorator)}", "@" + _unparsed(decorator)
                 words, body = words_of(decorator), telling(node.body[:NEIGHBOURS_MAX])
                 yield Check(key, "decorator", text, words, decorator.lineno, "", True, after=body)
-    for call in _check_calls(node):
+    for call in checking_calls(node):
         # A check whose result is dropped can only serve to stop the code.
         is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
         key = f"call {ast.dump(call)}"
@@ -163,7 +169,10 @@ def _conditions(node: ast.If) -> Iterator[Check]:
     if stops:
         if refuses or is_auth:
             for clause in _clauses(node.test):
-                yield _check(clause, "guard", text, node, telling(node.orelse), True)
+                yield replace(
+                    _check(clause, "guard", text, node, telling(node.orelse), True),
+                    force="refuses" if refuses else "ends",
+                )
     elif (else_refuses or is_auth) and telling(node.body):
         for clause in _clauses(_negated(node.test)):
             yield _check(clause, "guard", text, node, telling(node.body), True)
@@ -176,7 +185,7 @@ def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
     if _stops(node.body) == (True, False):
         for clause in _clauses(_negated(node.test)):
             check = _check(clause, "guard", _unparsed(node.test), node, telling(node.body), True)
-            yield replace(check, is_implied=True)
+            yield replace(check, force="implied")
 
 
 def _check(
@@ -208,7 +217,7 @@ def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
     return False, False
 
 
-def _check_calls(node: ast.stmt) -> Iterator[ast.Call]:
+def checking_calls(node: ast.stmt) -> Iterator[ast.Call]:
     """Checking calls in this one statement, not in its blocks."""
     if isinstance(node, ast.If | ast.Assert | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return  # a condition is a clause already, and a definition's decorators are handled elsewhere
@@ -306,7 +315,7 @@ def words_of(node: ast.AST) -> frozenset[str]:
 
 
 def speaks_of_authority(words: Iterable[str]) -> bool:
-    return any(word.startswith(AUTH_STEMS) for word in words)
+    return any(word.startswith(AUTH_STEMS) and word not in _NO_AUTHORITY for word in words)
 
 
 def _bodies(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], list[ast.stmt]]]:

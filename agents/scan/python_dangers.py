@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from council.agents.mind import RiskLevel
 from council.agents.scan.personal import words
+from council.agents.scan.python import PythonPiece
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.python_hunks import PythonPiece
 from council.agents.scan.python_names import NameFacts, joined, keyword, last_of
 from council.agents.scan.secrets import find_tokens, named_secret
 from council.agents.scan.shell_rules import SHELLS, base_name

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from council.agents.scan.personal import words
+from council.agents.scan.python import PythonPiece
 from council.agents.scan.python_checks import (
     AUTH_STEMS,
     Check,
@@ -22,9 +23,9 @@ from council.agents.scan.python_checks import (
     functions_of,
     hollow,
     names_in,
+    speaks_of_authority,
     words_of,
 )
-from council.agents.scan.python_hunks import PythonPiece
 
 # Methods that run before all others of their class. A check that is moved there still protects them.
 _HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")
@@ -45,6 +46,7 @@ class Vanished:
     shown: str
     kind: str
     sure: bool
+    is_access: bool = True
 
 
 def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -53,14 +55,15 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
     if not before:
         return _hollowed(old, new)
     after = _NewSide(new)
-    found = [_judge(check, after) for check in after.without(before)]
+    gone = _imports(old) - _imports(new)
+    found = [_judge(check, after) for check in after.without(before) if not _lost_its_library(check, gone)]
     return [item for item in found if item is not None] + _hollowed(old, new)
 
 
 def _judge(check: Check, after: _NewSide) -> Vanished | None:
     if after.compared > COMPARED_MAX:
         return Vanished(check.path, check.line, check.shown, check.kind, False)
-    if after.stands_in(check):
+    if after.stands_in(check) or after.still_tests(check):
         return None
     alive = check.function in after.functions or after.holds(check.path, check.before)
     if check.kind == "decorator":
@@ -71,7 +74,22 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     if is_in_sight and not survives and not alive:
         return None  # the protected code is gone too
     sure = survives and check.is_plain and not (after.gets_anew(check) or after.guards_otherwise(check))
-    return Vanished(check.path, check.line, check.shown, check.kind, sure)
+    is_access = speaks_of_authority(check.words) or check.kind == "decorator"
+    return Vanished(check.path, check.line, check.shown, check.kind, sure, is_access)
+
+
+def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
+    """The names that imports bind, also optional ones: `x = None` where an import fails."""
+    nodes = (node for piece in pieces for node in ast.walk(piece.tree))
+    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+    return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
+
+
+def _lost_its_library(check: Check, gone: set[str]) -> bool:
+    """Whether a check that concerns no permissions uses an import that the change removes."""
+    if check.clause is None or speaks_of_authority(check.words):
+        return False
+    return not gone.isdisjoint(names_in(check.clause))
 
 
 def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -105,6 +123,8 @@ class _NewSide:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     self.functions.setdefault(node.name, []).append(node)
                     self._names.setdefault(node.name, set()).update(names_in(node))
+        trees = (node for piece in pieces for node in ast.walk(piece.tree))
+        self._tests = {ast.dump(node.test) for node in trees if isinstance(node, ast.If)}
         self._all = set().union(*self._normal.values())
 
     def without(self, before: Sequence[Check]) -> list[Check]:
@@ -117,7 +137,7 @@ class _NewSide:
             same = places.get((check.key, check.function))
             if same:
                 self._fresh[same.pop(0)] = False
-            elif not check.is_implied:
+            elif check.force != "implied":
                 gone.append(check)
         return gone
 
@@ -149,6 +169,10 @@ class _NewSide:
         if new.function == old.function or old.function not in self.functions:
             return True
         return new.function == _OUT_OF_SIGHT and new.path == old.path
+
+    def still_tests(self, old: Check) -> bool:
+        """Whether a condition that refused nothing is still there, with another block."""
+        return old.force == "ends" and old.clause is not None and ast.dump(old.clause) in self._tests
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still in the file; with "", in any file."""

@@ -13,8 +13,8 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from council.agents.scan.python import TOKENS_MAX, parse, tokens_in
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.python_hunks import TOKENS_MAX, parse, tokens_in
 from council.agents.scan.python_names import NameFacts, keyword
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)

@@ -20,7 +20,7 @@ from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, 
 from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
 from council.agents.scan.languages import has_generated_name, is_docs, is_generated, is_test
 from council.agents.scan.other_languages import Weight
-from council.agents.scan.python_hunks import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
+from council.agents.scan.python import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
 from council.agents.scan.remote_rules import Grade
 from council.agents.scan.secrets import LENIENT_KINDS, PrivateSpot, find_private
 from council.agents.scan.shell import ParseEffort, ShellReading, read_shell

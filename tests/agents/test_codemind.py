@@ -17,7 +17,7 @@ from council.agents.mind import Case, Opinion
 from council.agents.scan import linters
 from council.agents.scan.change import read_changes
 from council.agents.scan.linters import lint
-from council.agents.scan.python_hunks import PythonPiece, parse_hunk
+from council.agents.scan.python import PythonPiece, parse_hunk
 from tests.agents.test_slow_texts import calls_counted
 from tests.examples import tried
 from tests.reviewing import review_all

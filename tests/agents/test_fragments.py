@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from council.agents.scan.change import read_changes
-from council.agents.scan.python_hunks import TOO_MANY, parse, sides_of, tokens_in
+from council.agents.scan.python import TOO_MANY, parse, sides_of, tokens_in
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_minds_on_threads_of_their_own_may_all_parse() -> None:
 
 
 def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("council.agents.scan.python_hunks.EFFORT_TOKENS_MAX", 20_000)
+    monkeypatch.setattr("council.agents.scan.python.EFFORT_TOKENS_MAX", 20_000)
     bad = "".join(f" )( if {n} ((\n" for n in range(12))
     hunk = "@@ -{0},25 +{0},25 @@\n" + bad + "-x = (\n+y = (\n" + bad
     diff = "--- a/a.py\n+++ b/a.py\n" + "".join(hunk.format(1 + 100 * n) for n in range(40))
@@ -57,7 +57,7 @@ def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch)
         parsed += tokens_in(text)
         return parse(text)
 
-    monkeypatch.setattr("council.agents.scan.python_hunks.parse", counted)
+    monkeypatch.setattr("council.agents.scan.python.parse", counted)
     found = [sides for _, _, sides in sides_of(read_changes(diff).files)]
     assert len(found) == 40
     assert found[-1].unread == TOO_MANY

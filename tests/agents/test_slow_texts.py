@@ -18,7 +18,7 @@ from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
-from council.agents.scan import datafiles, other_languages, python_dangers, python_hunks, shell
+from council.agents.scan import datafiles, other_languages, python, python_dangers, shell
 from council.agents.scan.change import read_changes
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import ParseEffort, read_shell
@@ -188,10 +188,10 @@ def test_python_is_parsed_within_a_bound_of_tokens(monkeypatch: pytest.MonkeyPat
         parsed.append(len(re.findall(r"\w+|[^\w\s]", source)))
         return ast.parse(source)
 
-    monkeypatch.setattr(python_hunks, "_parsed", counted)
-    list(python_hunks.sides_of(read_changes(as_hunk(text)).files))
-    assert max(parsed) <= python_hunks.TOKENS_MAX
-    assert sum(parsed) <= python_hunks.HUNK_TOKENS_MAX + 2 * python_hunks.TOKENS_MAX
+    monkeypatch.setattr(python, "_parsed", counted)
+    list(python.sides_of(read_changes(as_hunk(text)).files))
+    assert max(parsed) <= python.TOKENS_MAX
+    assert sum(parsed) <= python.HUNK_TOKENS_MAX + 2 * python.TOKENS_MAX
 
 
 @pytest.mark.parametrize("start", [1, 40], ids=["whole", "hunk"])
@@ -204,17 +204,17 @@ def test_both_sides_of_a_change_are_parsed_within_one_bound(
         parsed.clear()
         context = " name_of_thing = 1\n" * lines
         diff = f"--- a/a.py\n+++ b/a.py\n@@ -{start},{lines} +{start},{lines + 1} @@\n{context}+x = 1\n"
-        list(python_hunks.sides_of(read_changes(diff).files))
+        list(python.sides_of(read_changes(diff).files))
         return sum(parsed)
 
     parsed: list[int] = []
 
     def counted(source: str) -> ast.Module:
-        parsed.append(python_hunks.tokens_in(source))
+        parsed.append(python.tokens_in(source))
         return ast.parse(source)
 
-    monkeypatch.setattr(python_hunks, "_parsed", counted)
-    assert python_hunks.TOKENS_MAX * 0.9 < tokens_parsed(4_900) <= python_hunks.TOKENS_MAX
+    monkeypatch.setattr(python, "_parsed", counted)
+    assert python.TOKENS_MAX * 0.9 < tokens_parsed(4_900) <= python.TOKENS_MAX
     assert tokens_parsed(9_000) == 0
 
 

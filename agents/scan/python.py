@@ -1,4 +1,4 @@
-"""Parses Python that is cut out of its file, such as a hunk of a diff.
+"""Parses Python: whole files, and what is cut out of one, such as a hunk of a diff.
 
 A hunk may start and end anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
 surroundings: how many lines of context to drop at either edge, and which brackets or quotes are open there. Both
@@ -14,12 +14,10 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from council.agents.scan.change import FileChange, Hunk, short_quote
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
-TRIM_MAX = 12  # lines of context dropped at an edge; more are not an edge
 # The work of a parse, and of reading its tree, grows with the number of tokens. Code by people has one in four
 # characters; hostile text has one in each. A parse can't be stopped, and no other thread runs meanwhile.
 TOKENS_MAX = 40_000  # of one parse, and of both sides together: about 4,000 lines of code by people
@@ -36,6 +34,7 @@ _TOKEN = re.compile(r"\"\"\"|'''|\\.|[\"'#\n()\[\]{}]", re.DOTALL)
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _OPENER = {closer: opener for opener, closer in _CLOSER.items()}
 _CONTINUES = re.compile(r"(else|elif|except|finally)\b")
+_HEADER = re.compile(r"(?:async\s+)?(?:def|class|if|elif|while|for|with|except|match|case)\b")
 _CODE = (
     ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.Call,
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Delete,
@@ -154,9 +153,12 @@ def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, S
                 parse_whole(change) if is_read else Sides(None, None, unread=TOO_MANY),
             )
             continue
-        for hunk in change.hunks:
+        opened = [_opened(hunk.new_text()) - _opened(hunk.old_text()) for hunk in change.hunks]
+        for hunk, more in zip(change.hunks, opened, strict=True):
             sides, spent = parse_hunk(change.path, hunk, max(0, min(HUNK_TOKENS_MAX, effort)))
             effort -= spent
+            if sides.error is not None and more and not sum(opened):
+                sides = replace(sides, error=None, broken="")  # other hunks close what this one opens
             yield change, hunk.new_start, sides
 
 
@@ -168,6 +170,11 @@ def unread_python(changes: Sequence[FileChange]) -> list[str]:
         for change, hunk in hunks
         if _tokens_of(hunk) > TOKENS_MAX
     ]
+
+
+def _opened(text: str) -> int:
+    """How many more brackets open than close, strings and comments included."""
+    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 def _tokens_of(hunk: Hunk) -> int:
@@ -208,8 +215,8 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
     new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
     tags = "".join(line.tag for line in hunk.lines)
     budget = allowed
-    cost = _tokens_of(hunk) + 50
-    if cost > TOKENS_MAX:
+    old_cost, new_cost = tokens_in(hunk.old_text()) + 25, tokens_in(hunk.new_text()) + 25
+    if old_cost + new_cost > TOKENS_MAX:
         return Sides(None, None, unread=TOO_MANY), 0
     only_old: PythonPiece | None = None
     error: tuple[int, str] | None = None
@@ -221,9 +228,10 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
         # If the old side is empty, the open brackets and quotes are read from the new side.
         for repair in _repairs(new_cut if is_bare else old_cut):
             old, _ = _try(path, old_cut, repair)
-            budget -= cost
+            budget -= old_cost
             if isinstance(old, PythonPiece) or is_bare:
                 new, source = _try(path, new_cut, repair)
+                budget -= new_cost
                 if isinstance(new, PythonPiece):
                     return Sides(old if isinstance(old, PythonPiece) else None, new), allowed - budget
                 if isinstance(old, PythonPiece) and not (repair.is_text or repair.is_guess or new.is_limit):
@@ -254,9 +262,12 @@ _Numbered = tuple[int, str, bool]
 
 
 def _trims(leading: int, trailing: int) -> Iterator[tuple[int, int]]:
-    """How many lines of context to drop, fewest first."""
-    pairs = product(range(min(leading, TRIM_MAX) + 1), range(min(trailing, TRIM_MAX) + 1))
-    return iter(sorted(pairs, key=lambda pair: (sum(pair), pair)))
+    """How many lines of context to drop at the top and the bottom, if they do not parse there."""
+    yield 0, 0
+    if leading:
+        yield 1, 0
+    if trailing:
+        yield 0, 1
 
 
 def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
@@ -273,8 +284,9 @@ def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
         for opener in ("f(", "def f(", "class f(") if outer == "(" else (outer,):
             yield _Repair(opener + "".join(inner), after)
     for quote in ('"""', "'''"):
-        if text.count(quote) % 2:  # it starts inside a docstring
-            yield _Repair(quote, _scan(quote + "\n" + text).closers())
+        if quote in text:  # it may start inside a docstring, surely so if their number is odd
+            closers = _scan(quote + "\n" + text).closers()
+            yield _Repair(quote, closers, is_guess=not text.count(quote) % 2)
         elif quote not in text:
             yield _Repair(quote, quote, is_text=True)
 
@@ -327,9 +339,13 @@ def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list
     head = _headers(marked, indent, has_opener=bool(repair.before))
     if repair.before:
         head.append(" " * indent + repair.before)
-    tail = [repair.after] if repair.after else []
+    tail = (
+        [repair.after + (": pass" if marked and _HEADER.match(marked[-1][1]) else "")] if repair.after else []
+    )
     if not (repair.is_text or repair.after):
-        tail = _completion(marked)
+        code = (text.split("  #", 1)[0].rstrip() for text in reversed(texts))
+        last = next((text for text in code if text.strip() and not text.lstrip().startswith("#")), "")
+        tail = _completion(marked, ends_open=last.endswith(":"))
     return head + texts + tail, [0] * len(head) + numbers + [0] * len(tail)
 
 
@@ -354,18 +370,20 @@ def _block_for(marked: Sequence[tuple[int, str]], indent: int) -> str:
     return "try:" if word.startswith(("except", "finally")) else "if 1:"
 
 
-def _completion(marked: Sequence[tuple[int, str]]) -> list[str]:
-    """The end of an incomplete fragment: a block without body, a decorator, a try."""
+def _completion(marked: Sequence[tuple[int, str]], *, ends_open: bool) -> list[str]:
+    """The end of an incomplete fragment: a block without body, a decorator, a try.
+
+    ``ends_open``: its last line is the end of a block's header.
+    """
     tail: list[str] = []
     if not marked:
         return tail
     indent, last = marked[-1]
-    code = last.split("  #", 1)[0].rstrip()
     if last.startswith("@"):
         tail.append(" " * indent + "def f(): pass")
-    elif code.endswith(":"):
+    elif ends_open:
         tail.append(" " * (indent + 1) + "pass")
-    lowest = indent + 1 if code.endswith(":") else indent
+    lowest = indent + 1 if ends_open else indent
     for at, text in reversed(marked):
         if text.startswith("try:") and at < lowest:
             tail.append(" " * at + "finally: pass")
