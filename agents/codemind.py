@@ -28,7 +28,6 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +35,7 @@ from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
 from council.agents.scan import datafiles, shell_finder
 from council.agents.scan.diff import CodeBlock, FileChange, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
-from council.agents.scan.linters import Linted, LinterFinding, lint
-from council.agents.scan.personal import words
+from council.agents.scan.linters import Linted, LinterFinding, codes, fresh, lint
 from council.agents.scan.python_dangers import PythonDanger, fresh_dangers
 from council.agents.scan.python_hunks import TOO_MANY, PythonPiece, Sides, Unparsable, parse, sides_of
 from council.agents.scan.python_names import is_surely_used
@@ -55,21 +53,15 @@ METHOD = marks.CODE
 
 _PYTHON_NAMES = {"python", "py", "python3", "py3"}
 _PROSE_NAMES = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
-# Only these rules hold for a repaired fragment; the others need the whole file.
-_FRAGMENT_RULES = ("F50", "F52", "F601", "F602", "F63", "B002", "B012", "B020", "B025", "B029")
-# bandit's numbers of the dangers that python_dangers.py judges. bandit's finding is then cited, not counted again.
+# ruff's codes of the dangers that python_dangers.py judges. ruff's finding is then cited, not counted again.
 _SAME = {
-    "eval": ("B102", "B307"), "shell": ("B602", "B604", "B605"), "sql": ("B608",), "pickle": ("B301", "B302"),
-    "yaml": ("B506",), "certificate": ("B323", "B501"), "secret": ("B105", "B106", "B107"),
+    "eval": ("S102", "S307"), "shell": ("S602", "S604", "S605"), "sql": ("S608",), "pickle": ("S301", "S302"),
+    "yaml": ("S506",), "certificate": ("S323", "S501"), "secret": (),
 }  # fmt: skip
 _JUDGED_OTHERWISE = {rule for rules in _SAME.values() for rule in rules}
 # Names that the program which runs such a file defines: notebooks, Sphinx, Jupyter's and Spark's own, gettext.
 _GIVEN = {"_", "get_ipython", "get_config", "display", "spark", "sc", "dbutils", "tags", "reveal_type"}
 _SECRET = re.compile("passw|secret|token|sign")
-# Faults that are certain: code that can't be compiled, and most of what bandit rates high.
-_GRAVE = words("invalid-syntax F701 F702 F704 F706 F707 B201 B502 B505 B507 B613")
-# Small matters. They include a weak hash, which is fine for a cache key.
-_SMALL = words("B015 B018 B023 B030 B032 F601 F602 B306 B313 B314 B318 B324 B504 B702")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +252,14 @@ def _read_block(block: CodeBlock, seen: _Examination) -> None:
 
 
 def _lint(seen: _Examination, timeout_s: float) -> Linted:
-    texts = {f"new {at}": piece.text for at, piece in enumerate(seen.new)}
-    texts |= {f"old {at}": piece.text for at, piece in enumerate(seen.old)}
     broken = {f"broken {at}": sides.broken for at, (_, sides) in enumerate(seen.broken)}
-    return lint(texts, broken, timeout_s=timeout_s)
+    return lint(_sides(seen) | broken, timeout_s=timeout_s)
+
+
+def _sides(seen: _Examination) -> dict[str, str]:
+    """The texts of both sides of the change that can be parsed."""
+    texts = {f"new {at}": piece.text for at, piece in enumerate(seen.new)}
+    return texts | {f"old {at}": piece.text for at, piece in enumerate(seen.old)}
 
 
 def _judge_broken(seen: _Examination, linted: Linted) -> None:
@@ -290,42 +286,29 @@ def _judge_dangers(seen: _Examination, linted: Linted) -> None:
 
 
 def _cited(danger: PythonDanger, reports: list[LinterFinding]) -> str:
-    """The rule's name, with bandit's number if bandit reports the same lines for the same reason."""
+    """The rule's name, with ruff's code if ruff reports the same lines for the same reason."""
     for report in reports:
         is_same_place = report.line <= danger.end_line and danger.line <= report.end_line
         if is_same_place and report.rule in _SAME[danger.rule]:
-            return f"{danger.rule}, bandit {report.rule}"
+            return f"{danger.rule}, ruff {report.rule}"
     return danger.rule
 
 
 def _judge_reports(seen: _Examination, linted: Linted) -> None:
-    lines = {f"new {at}": piece.text.split("\n") for at, piece in enumerate(seen.new)}
-    lines |= {f"old {at}": piece.text.split("\n") for at, piece in enumerate(seen.old)}
-    inherited = Counter(_key(lines, report) for report in linted.reports if report.name.startswith("old "))
     tried = 0
-    for report in linted.reports:
-        if not report.name.startswith("new ") or report.rule in _JUDGED_OTHERWISE:
-            continue
+    texts = _sides(seen)
+    for report in fresh((report for report in linted.reports if report.name in texts), texts):
         piece = seen.new[int(report.name[4:])]
-        key = _key(lines, report)
         line = piece.line_of(report.line, report.end_line)
-        if inherited[key] > 0:
-            inherited[key] -= 1
-        elif line and (piece.is_whole or report.tool == "bandit" or report.rule.startswith(_FRAGMENT_RULES)):
-            risk, sure = _weigh(report, piece, lines[report.name])
+        if report.rule in _JUDGED_OTHERWISE or not line:
+            continue
+        if piece.is_whole or not codes()[report.rule].get("whole"):
+            risk, sure = _weigh(report, piece, texts[report.name].split("\n")[report.line - 1])
             if report.rule == "F821" and tried < NAMES_TRIED_MAX:
                 tried += 1
                 risk, sure = ("high", True) if _is_certain(report, piece) else (risk, sure)
-            rule = report.rule if report.rule == "invalid-syntax" else f"{report.tool} {report.rule}"
+            rule = report.rule if report.rule == "invalid-syntax" else f"ruff {report.rule}"
             seen.found.append(Finding(piece.path, line, rule, short_quote(report.message), risk, sure))
-
-
-def _key(lines: dict[str, list[str]], report: LinterFinding) -> tuple[str, str]:
-    """A key that a finding has before and after the change, wherever its lines have moved."""
-    if report.rule.startswith("F82"):
-        return report.rule, report.message
-    text = lines[report.name]
-    return report.rule, " ".join(text[report.line - 1].split()) if report.line <= len(text) else ""
 
 
 def _is_certain(report: LinterFinding, piece: PythonPiece) -> bool:
@@ -336,17 +319,19 @@ def _is_certain(report: LinterFinding, piece: PythonPiece) -> bool:
     return piece.is_whole and name not in _GIVEN and is_surely_used(piece.tree, name, report.line)
 
 
-def _weigh(report: LinterFinding, piece: PythonPiece, lines: list[str]) -> tuple[RiskLevel, bool]:
+_RISKS: dict[str, tuple[RiskLevel, bool]] = {
+    "stop": ("high", True), "ask": ("med", False), "note": ("low", False),
+}  # fmt: skip
+
+
+def _weigh(report: LinterFinding, piece: PythonPiece, line: str) -> tuple[RiskLevel, bool]:
     """The risk level of a linter's finding, and whether it is certain."""
-    if is_test(piece.path) and report.tool == "bandit":
+    if is_test(piece.path) and report.rule.startswith("S"):
         return "low", False
-    if report.rule in _GRAVE:
-        return "high", True
-    if report.rule == "B324" and _SECRET.search(lines[report.line - 1].lower()):
+    if report.rule == "S324" and _SECRET.search(line.lower()):
         return "med", False
-    if report.rule in _SMALL:
-        return "low", False
-    return "med", report.tool == "ruff" and report.rule.startswith("F")
+    risk, sure = _RISKS[codes()[report.rule]["weight"]]
+    return risk, sure or (risk == "med" and report.rule.startswith("F"))
 
 
 def _judge_deletions(seen: _Examination) -> None:

@@ -48,9 +48,7 @@ from council.protocol.errors import CouncilError
 
 SECONDS_MAX = 0.5  # for a text of up to so many characters:
 CHARS_JUDGED = 64_000
-LINTED_SECONDS_MAX = (
-    2 * CPU_SECONDS_MAX + 2.0
-)  # with ruff and bandit, two processes that have a limit of their own
+LINTED_SECONDS_MAX = CPU_SECONDS_MAX + 2.0  # with ruff, a process that has a limit of its own
 GROWN_SECONDS_MAX = 3.0  # a text that costs more is not grown any further
 NONCE = "0123456789abcdef"  # of the markers that a text may hold
 KEPT = 6  # of the slowest texts of each size
@@ -267,7 +265,7 @@ READERS: dict[str, Reader] = {
     ),
     "notebook": Reader(lambda text: datafiles.code_in("a.ipynb", notebook(text)), _PYTHON),
     "linters": Reader(
-        lambda text: lint({"a": text}, {"b": text}, timeout_s=60), _PYTHON, seconds_max=LINTED_SECONDS_MAX
+        lambda text: lint({"a": text, "b": text + "\n"}, timeout_s=60), _PYTHON, seconds_max=LINTED_SECONDS_MAX
     ),
     "json": Reader(forgiving(lambda text: values.read_object(text, field="text")), _JSON, 2**20),
     "control": Reader(forgiving(control.read), _JSON + _MANGLE + _PACKETS, 2**20),

@@ -6,7 +6,8 @@ import re
 
 CORE_RULES = "static checks of the core rules, no model: "
 POLICY = "static policy checks, no model: "
-CODE = "(static checks: syntax, ruff, bandit)"
+CODE = "(static checks: syntax, ruff)"
+_FORMER_CODE = "(static checks: syntax, ruff, bandit)"  # in the journals of version 0.2
 # What such checks can say at most in favour of a proposal.
 NO_OBJECTION = "no objection found (static checks only)"
 
@@ -20,4 +21,4 @@ def without_marks(text: str) -> str:
 
 def is_static(reason: str) -> bool:
     """Whether static checks gave the reason; a ruling's reason quotes theirs."""
-    return any(mark in reason for mark in (CORE_RULES, POLICY, CODE))
+    return any(mark in reason for mark in (CORE_RULES, POLICY, CODE, _FORMER_CODE))
