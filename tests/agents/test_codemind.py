@@ -452,7 +452,8 @@ def test_comments_and_settings_in_the_text_do_not_quiet_the_linters(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     text = (
-        "# ruff: noqa\nprint(nowhere)  # noqa\nfrom flask import Flask\nFlask('x').run(debug=True)  # nosec\n"
+        "# ruff: noqa\nprint(nowhere)  # noqa\nfrom flask import Flask\napp = Flask('x')\n"
+        "app.run(debug=True)  # nosec # noqa: S201\n"
     )
     reason = review(added("ruff.toml.py", text)).reason
     assert "F821" in reason
