@@ -108,7 +108,7 @@ def _bounded(shape: str, anchor: str, edges: str) -> str:
         raise ValueError(f"edges: expected word, start or none; found {edges!r}")
     if edges == "none":
         return shape
-    head = re.match("".join(rf"\\\\?{re.escape(char)}" for char in anchor), shape)
+    head = re.match("".join(rf"\\?{re.escape(char)}" for char in anchor), shape)
     begin = head.group() if head else ""
     after = "(?![A-Za-z0-9_])" if edges == "word" else ""
     return f"{begin}(?<![A-Za-z0-9_]{begin})(?:{shape[len(begin) :]}){after}"

@@ -15,22 +15,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Stream
-from council.agents.scan import other_languages, shell_finder
+from council.agents.scan import other_languages, secrets, shell_finder
 from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
 from council.agents.scan.diff import DiffLine, FileChange, Hunk, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.other_languages import Weight
 from council.agents.scan.python_hunks import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
 from council.agents.scan.remote_rules import Grade
-from council.agents.scan.secrets import LENIENT_KINDS, PrivateSpot, find_private
+from council.agents.scan.finding import Finding
+from council.agents.scan.secrets import PrivateSpot, find_private
 from council.agents.scan.shell import ParseEffort, ShellReading, read_shell
 from council.agents.scan.shell_rules import Scene
 from council.agents.static import marks
 from council.agents.static.actions import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
 
 _SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
+_FOUND_WEIGHTS: dict[str, Weight] = {"stop": "fault", "ask": "concern", "note": "mention"}
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
-LIST_OF_PERSONS = 5  # addresses or numbers in one file: more than a signature, so a list of people
 SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
 PROSE_COMMANDS_MAX = 2_000  # lines of text that may be commands: a document of about 300 kB; they take 0.1 s
 NOTES_MAX = 200  # a reason names a few; the gravest decides
@@ -59,10 +60,6 @@ UNREAD = 0.2  # the confidence if a part of a change was not seen: below 0.3, so
 _NPM_HOOKS = ("preinstall", "install", "postinstall")  # they run where the package is installed
 _VERSION = re.compile(r"[~^<>=v*]{0,2}\d")  # of a package that is named install
 FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; umlauts in Latin-1 are fewer
-_AUTHOR = re.compile(
-    r"author|maintainer|copyright|signed-off|co-authored|mailto:|codeowner|credit|contact|@author",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class Note:
     """One finding: what, where, and its weight. ``what`` never holds a secret, only its first characters."""
 
     weight: Weight
-    family: Literal["secret", "personal", "shell", "guard", "tests"]
+    family: Literal["secret", "privacy", "shell", "guard", "tests", "text"]
     what: str
     place: str
 
@@ -249,8 +246,13 @@ def written_file(argument: Argument) -> FileChange:
     return FileChange(argument.path, None, "added", hunks=(hunk,), is_whole=True)
 
 
-def _real(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
-    return [finding for finding in find_private(text, assignments=assignments) if finding.grade != "fake"]
+def _real(text: str) -> list[PrivateSpot]:
+    return [spot for spot in find_private(text) if spot.grade != "fake"]
+
+
+def _of_finding(found: Finding) -> Note:
+    family = "privacy" if found.family == "privacy" else "secret" if found.family == "secret" else "text"
+    return Note(_FOUND_WEIGHTS[found.weight], family, found.message, found.place)
 
 
 def _note(weight: Weight, finding: PrivateSpot, place: str) -> Note:
@@ -264,14 +266,11 @@ def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
     if change.kind == "deleted" or change.is_binary:
         return  # a deleted file is judged by what is left: see Sight.gone_tests
     path, lines = short_quote(change.path), change.added
-    text = "\n".join(line for _, line in lines)
     # A claim in the text itself ("do not edit") turns no check off.
     has_tools_name = _GENERATED.search(change.path) is not None
-    found = _real(text, assignments=not has_tools_name)
-    persons = {text[f.start : f.end] for f in found if f.family == "personal" and f.grade == "likely"}
-    for finding in found:
-        number, line = lines[finding.line - 1]
-        yield _note(_weigh(finding, change.path, line, len(persons)), finding, f"{path}:{number}")
+    lenient = is_test(change.path) or is_docs(change.path)
+    for found in secrets.findings(path, lines, lenient=lenient, assignments=not has_tools_name):
+        yield _of_finding(found)
     is_fixture = is_test(change.path) and change.path.endswith(".sql")
     if not (is_docs(change.path) or is_fixture):  # documentation shows commands, but nobody runs them
         yield from _in_scripts(change, shell)
@@ -341,20 +340,6 @@ def _read_side(
     scene.is_whole = bared or (hunk is change.hunks[0] and (hunk.new_start <= 1 or change.kind == "added"))
     for script, origin in shell_finder.in_lines(change.path, side):
         yield origin, shell.read(script, short_quote(change.path), scene if keeps_scene else Scene())
-
-
-def _weigh(finding: PrivateSpot, path: str, line: str, persons: int) -> Weight:
-    """Secrets weigh the same everywhere unless they are only likely. Personal data weighs less in tests and docs."""
-    lenient = is_test(path) or is_docs(path)
-    if finding.family == "secret":
-        if lenient and (finding.grade == "likely" or finding.kind in LENIENT_KINDS):
-            return "mention"  # a fixture's password opens nothing
-        return "fault" if finding.grade == "sure" else "concern"
-    if finding.grade == "sure":
-        return "concern" if lenient else "fault"
-    if lenient or _AUTHOR.search(line):
-        return "mention"
-    return "fault" if persons >= LIST_OF_PERSONS else "concern"
 
 
 # Text and action
