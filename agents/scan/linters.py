@@ -22,8 +22,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from council.agents.scan.finding import Finding
 
 CODES = Path(__file__).parent / "rules" / "linters.yml"
@@ -77,6 +75,8 @@ class _Failed(Exception):
 @cache
 def codes() -> dict[str, dict[str, Any]]:
     """The rows of ``rules/linters.yml`` by code: family, cwe, weight, message, and perhaps whole and unless."""
+    import yaml
+
     return {row["code"]: row for row in yaml.load(CODES.read_bytes(), Loader=yaml.CSafeLoader)}
 
 

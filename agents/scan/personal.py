@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
-from council.agents.scan.shapes import RULES, Grade, Validator, load
+from council.agents.scan.shapes import RULES, Grade, Shape, Validator, load
 
 
 def words(text: str) -> frozenset[str]:
@@ -138,4 +139,9 @@ VALIDATORS: dict[str, Validator] = {
     "nir": _checked(_nir), "hetu": lambda value, match: "sure" if _hetu(value) else None,
     "nric": _checked(_nric), "steuer": _checked(_steuer), "any": lambda value, match: "sure",
 }  # fmt: skip
-SHAPES = load(RULES / "personal.yml", "privacy", VALIDATORS)
+
+
+@cache
+def shapes() -> list[Shape]:
+    """The shapes of personal data, in the order of ``rules/personal.yml``."""
+    return load(RULES / "personal.yml", "privacy", VALIDATORS)

@@ -21,6 +21,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import add
 
 from council.agents.scan import personal
@@ -68,12 +69,14 @@ def find_private(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
     lock files and generated text. Only the first 2,000,000 characters of a text are read, and only the first 200 real
     and 200 fake findings are returned. No text makes it raise.
     """
-    return _found(text, [shape for shape in ALL if assignments or not shape.named])
+    return _found(text, [shape for shape in shapes().values() if assignments or not shape.named])
 
 
 def find_tokens(text: str) -> list[PrivateSpot]:
     """Only the secrets in ``text`` that can be recognised without the name they are assigned to. Never raises."""
-    return _found(text, [shape for shape in SECRETS if not shape.named])
+    return _found(
+        text, [shape for shape in shapes().values() if shape.family == "secret" and not shape.named]
+    )
 
 
 def named_secret(name: str, value: str) -> Grade | None:
@@ -107,14 +110,14 @@ def findings(
 
 def finding_of(spot: PrivateSpot, path: str, line: int, weight: Weight | None = None) -> Finding:
     """A spot as a finding, by its shape's weight unless another is given."""
-    shape = _BY_ID[spot.rule]
+    shape = shapes()[spot.rule]
     message = f"{spot.kind} {spot.masked} {shape.message or _WHAT_TO_DO[spot.family]}"
     cwe = 798 if spot.family == "secret" else 359
     return Finding(spot.rule, spot.family, weight or shape.weights[spot.grade], path, line, message, cwe)
 
 
 def _weigh(spot: PrivateSpot, line: str, *, is_list: bool, lenient: bool) -> Weight:
-    shape = _BY_ID[spot.rule]
+    shape = shapes()[spot.rule]
     weight = shape.weights[spot.grade]
     if spot.family == "secret":
         return "note" if lenient and (spot.grade == "likely" or shape.lenient) else weight
@@ -123,15 +126,15 @@ def _weigh(spot: PrivateSpot, line: str, *, is_list: bool, lenient: bool) -> Wei
     return "note" if lenient or _AUTHOR.search(line) else "stop" if is_list else weight
 
 
-def _found(text: str, shapes: Iterable[Shape]) -> list[PrivateSpot]:
-    """What the shapes find, up to the limit, in order, none inside another. Earlier shapes win."""
+def _found(text: str, wanted: Iterable[Shape]) -> list[PrivateSpot]:
+    """What the wanted shapes find, up to the limit, in order, none inside another. Earlier shapes win."""
     text = text[:TEXT_CHARS_MAX]
     found: list[PrivateSpot] = []
     # Fakes are counted separately, so that many of them do not hide real ones.
     room = {True: FINDINGS_MAX, False: FINDINGS_MAX}
     lines = [match.start() for match in re.finditer("\n", text)]
     lower = text.lower()
-    for shape in shapes:
+    for shape in wanted:
         for grade, start, end in shape.find(text, lower):
             is_real = grade != "fake"
             if not room[is_real] or any(spot.start < end and start < spot.end for spot in found):
@@ -302,7 +305,7 @@ def _password(value: str, match: re.Match[str]) -> Grade | None:
     return _value_grade("password", value[:VALUE_CHARS_MAX], quoted=True)
 
 
-# Values that a name makes a secret. _NAME stands in rules/secrets.yml too.
+# Values that a name makes a secret. The names of _NAME stand in rules/secrets.yml too.
 
 _NAME = re.compile(
     r"secret|passwo?r?d|passwd|passphrase|pwd|token|api[_-]?key|access[_-]?key|auth[_-]?key|account[_-]?key|"
@@ -361,6 +364,9 @@ VALIDATORS: dict[str, Validator] = {
     "base64": _base64, "userinfo": _userinfo, "scheme": _scheme, "password": _password, "named": _named,
     "any": lambda value, match: None if is_placeholder(value) else "sure",
 }  # fmt: skip
-SECRETS = load(RULES / "secrets.yml", "secret", VALIDATORS)
-ALL = [*SECRETS, *personal.SHAPES]
-_BY_ID = {shape.id: shape for shape in ALL}
+
+
+@cache
+def shapes() -> dict[str, Shape]:
+    """All shapes by id: those of secrets, then those of personal data."""
+    return {shape.id: shape for shape in load(RULES / "secrets.yml", "secret", VALIDATORS) + personal.shapes()}

@@ -12,9 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-from council.agents.scan.finding import Weight
+from council.agents.scan.finding import WEIGHTS, Weight
 
 Grade = Literal["sure", "likely", "fake"]
 Family = Literal["secret", "privacy"]
@@ -75,6 +73,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def load(file: Path, family: Family, validators: Mapping[str, Validator]) -> list[Shape]:
     """The shapes of a file, in its order. Raises ValueError, which names the file, the row and why."""
+    import yaml
+
     rows = yaml.load(file.read_bytes(), Loader=yaml.CSafeLoader)
     if not isinstance(rows, list):
         raise ValueError(f"{file.name}: expected a list of rules")
@@ -94,6 +94,8 @@ def _shape(row: Any, place: str, family: Family, validators: Mapping[str, Valida
         given["after"] = tuple(filter(None, given.get("after", "").split("|")))
         given["examples"] = frozenset(given.get("examples", "").split())
         given["weights"] = _WEIGHTS | given.get("weights", {})
+        if wrong := set(given["weights"].values()).difference(WEIGHTS):
+            raise ValueError(f"weights: expected {', '.join(WEIGHTS)}; found {', '.join(wrong)}")
         own = tuple(part.strip() for part in arguments.split(",")) if arguments else ()
         return Shape(family=family, validator=validators[name], arguments=own, **given)
     except KeyError as error:
