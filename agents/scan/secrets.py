@@ -116,6 +116,15 @@ def finding_of(spot: PrivateSpot, path: str, line: int, weight: Weight | None = 
     return Finding(spot.rule, spot.family, weight or shape.weights[spot.grade], path, line, message, cwe)
 
 
+def named_finding(name: str, value: str, path: str, line: int, *, lenient: bool) -> Finding | None:
+    """A value that its name makes a secret, as a finding."""
+    grade = named_secret(name, value)
+    if grade is None:
+        return None
+    spot = PrivateSpot("secret assigned by name", "secret", grade, mask(value), 0, 0, 0, "secret-named-secret")
+    return finding_of(spot, path, line, "note" if lenient else None)
+
+
 def _weigh(spot: PrivateSpot, line: str, *, is_list: bool, lenient: bool) -> Weight:
     shape = shapes()[spot.rule]
     weight = shape.weights[spot.grade]
