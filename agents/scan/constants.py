@@ -23,15 +23,21 @@ STEPS_MAX = 150_000  # terms and methods that are read; a program of that size h
 TEXT_CHARS_MIN, TEXT_CHARS_MAX = 6, 8_000  # of a folded text
 DEPTH_MAX = 10  # brackets in brackets
 
-_HASH = re.compile(r"\.(?:py|pyi|rb|pl|pm|sh|bash|zsh|ya?ml|r|exs?|tf|toml)$|(?:^|/)(?:Makefile|Dockerfile|Gemfile|\.env)")
+_HASH = re.compile(
+    r"\.(?:py|pyi|rb|pl|pm|sh|bash|zsh|ya?ml|r|exs?|tf|toml)$|(?:^|/)(?:Makefile|Dockerfile|Gemfile|\.env)"
+)
 _REST = (
     r"|(?P<string>[rRbBuUfF$@]{0,2}+(?:\"(?:[^\"\\\n]|\\[^\n])*+\"|'(?:[^'\\\n]|\\[^\n])*+'|`(?:[^`\\\n]|\\[^\n])*+`))"
     r"|(?P<junk>[\"'`][^\n]*+)|(?P<name>[A-Za-z_$][\w$]{0,80})|(?P<number>0x[0-9a-fA-F]{1,8}|\d{1,9})"
     r"|(?P<op>[:+.|]=|=>|->|::|==|&&|\S)|(?P<end>$)"
 )
-_TOKENS = [re.compile(rf"(?:[ \t\r\n]|\\\n|{comment})*+(?:{_REST[1:]})") for comment in (r"//[^\n]*+", r"\#[^\n]*+")]
+_TOKENS = [
+    re.compile(rf"(?:[ \t\r\n]|\\\n|{comment})*+(?:{_REST[1:]})") for comment in (r"//[^\n]*+", r"\#[^\n]*+")
+]
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|(?:U00|u\{?)([0-9a-fA-F]{4,6})\}?|([0-7]{3})|(.))")
-_NEEDLESS = re.compile(r"\\(?:x|u00|u\{)(?:3[0-9]|[46][1-9a-fA-F]|[57][0-9aA])")  # a letter or digit, written as an escape
+_NEEDLESS = re.compile(
+    r"\\(?:x|u00|u\{)(?:3[0-9]|[46][1-9a-fA-F]|[57][0-9aA])"
+)  # a letter or digit, written as an escape
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 _NAMED = re.compile(r"[$#]\{(\w+)\}|\$(\w+)")
 _BRACED = re.compile(r"\$?\{(\w+)\}")
@@ -98,7 +104,9 @@ _CODE_OR_URL = re.compile(
 )
 
 
-def findings(folded: Iterable[Folded], changes: Iterable[FileChange], *, lenient: Iterable[str] = ()) -> list[Finding]:
+def findings(
+    folded: Iterable[Folded], changes: Iterable[FileChange], *, lenient: Iterable[str] = ()
+) -> list[Finding]:
     """The secrets, and the code or addresses that were hidden, in folded texts. ``lenient`` are paths of tests.
 
     What stands in one piece on an added line is found there, and not again.
@@ -109,8 +117,17 @@ def findings(folded: Iterable[Folded], changes: Iterable[FileChange], *, lenient
         raw = added.get(one.path, "")
         for spot in find_tokens(one.text):
             if spot.grade != "fake" and one.text[spot.start : spot.end] not in raw:
-                found.append(finding_of(spot, one.path, one.line, "note" if spot.grade == "likely" and one.path in soft else None))
-        if (named := named_finding(one.name, one.text, one.path, one.line, lenient=one.path in soft)) and one.text not in raw:
+                found.append(
+                    finding_of(
+                        spot,
+                        one.path,
+                        one.line,
+                        "note" if spot.grade == "likely" and one.path in soft else None,
+                    )
+                )
+        if (
+            named := named_finding(one.name, one.text, one.path, one.line, lenient=one.path in soft)
+        ) and one.text not in raw:
             found.append(named)
         if one.decoded and (hidden := _CODE_OR_URL.search(one.text)):
             message = f"Hides {hidden.group()!r} in a text that it decodes. Write it in plain text."
@@ -170,7 +187,9 @@ class _Reader:
         at = 0
         while self.tokens[at][0] != "end" and self.steps > 0:
             kind, text, _, _ = self.tokens[at]
-            starts = kind == "string" or (kind == "name" and self.tokens[at + 1][0] == "op") or text in ("[", "(")
+            starts = (
+                kind == "string" or (kind == "name" and self.tokens[at + 1][0] == "op") or text in ("[", "(")
+            )
             at = self._statement(at) if starts else at + 1
         return self.steps
 
@@ -178,7 +197,9 @@ class _Reader:
         """Reads an assignment or an expression, and gives where the next begins."""
         kind, name, line, _ = self.tokens[at]
         start = self._assigned(at) if kind in ("name", "string") else 0
-        name = (self.tokens[at - 1][1] if name == "string" else name).lstrip("$").strip("\"'`") if start else ""
+        name = (
+            (self.tokens[at - 1][1] if name == "string" else name).lstrip("$").strip("\"'`") if start else ""
+        )
         value, end = self.expression(start or at, 0)
         if start:
             old = self.names.pop(name, None)
@@ -266,8 +287,14 @@ class _Reader:
         chain = self.tokens[at][1]
         value, end = self._known(chain), at + 1
         while self.tokens[end][1] in (".", "::", "->") and self.tokens[end + 1][0] == "name" and not value:
-            chain, value, end = f"{chain}.{self.tokens[end + 1][1]}", self._known(self.tokens[end + 1][1]), end + 2
-            if [one[1] for one in self.tokens[end : end + 2]] == ["(", ")"] and self.tokens[end + 2][1] == ".":
+            chain, value, end = (
+                f"{chain}.{self.tokens[end + 1][1]}",
+                self._known(self.tokens[end + 1][1]),
+                end + 2,
+            )
+            if [one[1] for one in self.tokens[end : end + 2]] == ["(", ")"] and self.tokens[end + 2][
+                1
+            ] == ".":
                 end += 2
             self.steps -= 1
         if chain == "new" and self.tokens[end][0] == "name":
@@ -337,7 +364,10 @@ class _Reader:
                 at = end if value else at + 3
             elif first == "." and second in ("join", "reverse"):  # Ruby
                 value, at = self._method(value, second, []), at + 2
-            elif [one[1] for one in self.tokens[at : at + 5]] in (["[", "::", "-", "1", "]"], ["[", ":", ":", "-", "1"]):
+            elif [one[1] for one in self.tokens[at : at + 5]] in (
+                ["[", "::", "-", "1", "]"],
+                ["[", ":", ":", "-", "1"],
+            ):
                 value, at = replace(value, text=value.text[::-1], decoded=True), at + 5
             else:
                 break
@@ -353,7 +383,9 @@ class _Reader:
         if name in _FORMATS:
             return self._formatted(value, _Value("", tuple(items)))
         if name in ("replace", "replaceAll", "gsub", "tr") and len(items) == 2 and items[0].text:
-            return replace(value, text=value.text.replace(items[0].text, items[1].text), parts=value.parts + 1)
+            return replace(
+                value, text=value.text.replace(items[0].text, items[1].text), parts=value.parts + 1
+            )
         if name == "concat":
             return _join([value, *items])
         if name in ("reverse", "reversed"):

@@ -64,12 +64,22 @@ def _on_line(line: str, prose: bool) -> Iterator[tuple[str, Weight, str]]:
     if prose:
         return
     if found := _DIRECTION.search(line):
-        message = f"{_code(found)} changes the direction of writing: code reads otherwise than it runs. Remove it."
+        message = (
+            f"{_code(found)} changes the direction of writing: code reads otherwise than it runs. Remove it."
+        )
         yield "text-bidi", "stop", message
     elif found := _MARK.search(line):
-        yield "text-bidi", "ask", f"{_code(found)} marks a direction of writing. Remove it, or write it as an escape."
+        yield (
+            "text-bidi",
+            "ask",
+            f"{_code(found)} marks a direction of writing. Remove it, or write it as an escape.",
+        )
     if found := _UNSEEN.search(line):
-        yield "text-invisible", "ask", f"{_code(found)} is a character that nobody sees. Write it as an escape."
+        yield (
+            "text-invisible",
+            "ask",
+            f"{_code(found)} is a character that nobody sees. Write it as an escape.",
+        )
     names = [range(*found.span()) for found in _NAMED.finditer(line)]
     for found in _WORD.finditer(line):
         in_name = any(found.start() in span for span in names)

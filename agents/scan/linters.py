@@ -84,7 +84,9 @@ def findings(
     old: Mapping[str, str], new: Mapping[str, str], *, timeout_s: float
 ) -> tuple[list[Finding], tuple[str, ...]]:
     """What ruff finds in the new texts and not as often in the old ones, and its faults. The names are paths."""
-    sides = {f"old {name}": text for name, text in old.items()} | {f"new {name}": text for name, text in new.items()}
+    sides = {f"old {name}": text for name, text in old.items()} | {
+        f"new {name}": text for name, text in new.items()
+    }
     linted = lint(sides, timeout_s=timeout_s)
     found = [_weighed(report) for report in fresh(linted.reports, sides)]
     return found, linted.faults
@@ -93,7 +95,13 @@ def findings(
 def _weighed(report: LinterFinding) -> Finding:
     row = codes()[report.rule]
     return Finding(
-        f"ruff-{report.rule}", row["family"], row["weight"], report.name[4:], report.line, row["message"], row["cwe"]
+        f"ruff-{report.rule}",
+        row["family"],
+        row["weight"],
+        report.name[4:],
+        report.line,
+        row["message"],
+        row["cwe"],
     )
 
 
@@ -161,7 +169,12 @@ def _run(tool: str, arguments: list[str], folder: str, timeout_s: float) -> Any:
     limits = map(str, (CPU_SECONDS_MAX, MEMORY_BYTES_MAX, OUTPUT_BYTES_MAX))
     command = [sys.executable, "-P", "-c", _LIMITED, *limits, tool, *arguments]
     with Path(folder, f"{tool}.out").open("w+b") as out, Path(folder, f"{tool}.err").open("w+b") as err:
-        how: dict[str, Any] = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "timeout": timeout_s}
+        how: dict[str, Any] = {
+            "cwd": folder,
+            "env": environment,
+            "stdin": subprocess.DEVNULL,
+            "timeout": timeout_s,
+        }
         try:
             # Our own arguments, no shell. It writes to files, because its output may be large.
             status = subprocess.run(command, stdout=out, stderr=err, **how).returncode

@@ -104,7 +104,9 @@ def _hetu(code: str) -> bool:
 def _nric(code: str) -> bool:
     """Singapore's check letter, mod 11 of weighted digits."""
     total = sum(int(d) * w for d, w in zip(code[1:8], (2, 7, 6, 5, 4, 3, 2), strict=True))
-    return code[8] == ("JZIHGFEDCBA" if code[0] in "ST" else "XWUTRQPNMLK")[(total + 4 * (code[0] in "TG")) % 11]
+    return (
+        code[8] == ("JZIHGFEDCBA" if code[0] in "ST" else "XWUTRQPNMLK")[(total + 4 * (code[0] in "TG")) % 11]
+    )
 
 
 def _steuer(digits: str) -> bool:

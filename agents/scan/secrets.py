@@ -35,7 +35,8 @@ NAME_CHARS_MAX, VALUE_CHARS_MAX = 200, 400  # longer ones are neither names nor 
 SHOWN_CHARS = 4  # enough to find it again, too little to use it
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: more than a signature, so a list of people
 _AUTHOR = re.compile(
-    r"author|maintainer|copyright|signed-off|co-authored|mailto:|codeowner|credit|contact|@author", re.IGNORECASE
+    r"author|maintainer|copyright|signed-off|co-authored|mailto:|codeowner|credit|contact|@author",
+    re.IGNORECASE,
 )
 _WHAT_TO_DO = {
     "secret": "Revoke it, and read it from the environment or a secret store.",
@@ -121,7 +122,9 @@ def named_finding(name: str, value: str, path: str, line: int, *, lenient: bool)
     grade = named_secret(name, value)
     if grade is None:
         return None
-    spot = PrivateSpot("secret assigned by name", "secret", grade, mask(value), 0, 0, 0, "secret-named-secret")
+    spot = PrivateSpot(
+        "secret assigned by name", "secret", grade, mask(value), 0, 0, 0, "secret-named-secret"
+    )
     return finding_of(spot, path, line, "note" if lenient else None)
 
 
@@ -293,7 +296,9 @@ def _userinfo(value: str, match: re.Match[str]) -> Grade | None:
     host = match["host"].lower()
     labels = host.rstrip(".").split(".")
     # RFC 2606 and 6761 reserve these for examples.
-    is_reserved = labels[-1] in {"example", "test", "invalid"} or (len(labels) > 1 and labels[-2] == "example")
+    is_reserved = labels[-1] in {"example", "test", "invalid"} or (
+        len(labels) > 1 and labels[-2] == "example"
+    )
     if is_placeholder(value) or value.lower() == match["user"].lower() or is_reserved:
         return "fake"
     return "likely" if host in _WEAK_LOCAL or "." not in host or len(value) < 6 else "sure"
@@ -378,4 +383,6 @@ VALIDATORS: dict[str, Validator] = {
 @cache
 def shapes() -> dict[str, Shape]:
     """All shapes by id: those of secrets, then those of personal data."""
-    return {shape.id: shape for shape in load(RULES / "secrets.yml", "secret", VALIDATORS) + personal.shapes()}
+    return {
+        shape.id: shape for shape in load(RULES / "secrets.yml", "secret", VALIDATORS) + personal.shapes()
+    }

@@ -47,7 +47,9 @@ class Shape:
 
     def find(self, text: str, lower: str) -> Iterator[tuple[Grade, int, int]]:
         """The grade, start and end of each value in ``text``; ``lower`` is the text in lower case."""
-        if self.anchor not in text or (self.after and not self.without and not any(word in lower for word in self.after)):
+        if self.anchor not in text or (
+            self.after and not self.without and not any(word in lower for word in self.after)
+        ):
             return
         pattern = _compiled(self.shape)
         group = "secret" if "secret" in pattern.groupindex else 0

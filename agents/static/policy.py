@@ -11,11 +11,11 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Stream
-from council.agents.scan import other_languages, secrets, shell_finder
+from council.agents.scan import constants, hidden, other_languages, secrets, shell_finder
 from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
 from council.agents.scan.diff import DiffLine, FileChange, Hunk, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
@@ -30,7 +30,9 @@ from council.agents.static import marks
 from council.agents.static.actions import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
 
 _SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
-_FOUND_WEIGHTS: dict[str, Weight] = {"stop": "fault", "ask": "concern", "note": "mention"}
+_WEIGHTS: dict[str, Weight] = {"stop": "fault", "ask": "concern", "note": "mention"}
+_COMMAND = re.compile(r"\s*(?:[a-z_-]{2,20}/|/[a-z/]{2,40})?[a-z]{2,20}\s+[-/.~$*\w]")
+FOLDED_COMMANDS_MAX = 50  # texts put together from constants that are read as commands
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
 SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
 PROSE_COMMANDS_MAX = 2_000  # lines of text that may be commands: a document of about 300 kB; they take 0.1 s
@@ -143,6 +145,7 @@ def inspect_case(case: Case) -> Sight:
     unread = (*reading.faults, *filter(None, map(_unreadable, reading.files)), *_too_long(reading, action))
     shell = _Shell(list(unread))
     notes = [note for change in (*reading.files, *by_action) for note in _in_file(change, shell)]
+    notes += _in_constants([*reading.files, *by_action])
     notes += _in_prose(case, reading, shell)
     for finding in _real("\n".join(told)):
         weight: Weight = "fault" if finding.grade == "sure" else "mention"
@@ -250,13 +253,26 @@ def _real(text: str) -> list[PrivateSpot]:
     return [spot for spot in find_private(text) if spot.grade != "fake"]
 
 
-def _of_finding(found: Finding) -> Note:
-    family = "privacy" if found.family == "privacy" else "secret" if found.family == "secret" else "text"
-    return Note(_FOUND_WEIGHTS[found.weight], family, found.message, found.place)
+def _of_finding(found: Finding, *, softer: bool = False) -> Note:
+    """``softer``: one step less, as in tests."""
+    weight: Weight = (
+        "concern" if softer and found.weight == "stop" else "mention" if softer else _WEIGHTS[found.weight]
+    )
+    family = found.family if found.family in ("privacy", "secret") else "text"
+    return Note(weight, family, found.message, replace(found, path=short_quote(found.path)).place)
 
 
-def _note(weight: Weight, finding: PrivateSpot, place: str) -> Note:
-    return Note(weight, finding.family, f"{finding.kind} {finding.masked}", place)
+def _in_constants(changes: Sequence[FileChange]) -> Iterator[Note]:
+    """What the texts hold that the change puts together from constants."""
+    read = [c for c in changes if not is_docs(c.path) and not _GENERATED.search(c.path)]
+    folded, work = constants.fold(read), ParseEffort()
+    for found in constants.findings(folded, read, lenient=[c.path for c in read if is_test(c.path)]):
+        yield _of_finding(found, softer=found.family != "secret" and is_test(found.path))
+    commands = [one for one in folded if _COMMAND.match(one.text) and not is_test(one.path)]
+    for one in commands[:FOLDED_COMMANDS_MAX]:
+        for danger in read_shell(one.text, work=work).dangers:
+            if danger.grade == "destructive":
+                yield Note("fault", "shell", danger.kind, f"{short_quote(one.path)}:{one.line}")
 
 
 # Files of a diff
@@ -269,8 +285,10 @@ def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
     # A claim in the text itself ("do not edit") turns no check off.
     has_tools_name = _GENERATED.search(change.path) is not None
     lenient = is_test(change.path) or is_docs(change.path)
-    for found in secrets.findings(path, lines, lenient=lenient, assignments=not has_tools_name):
+    for found in secrets.findings(change.path, lines, lenient=lenient, assignments=not has_tools_name):
         yield _of_finding(found)
+    for found in hidden.findings(change):
+        yield _of_finding(found, softer=is_test(change.path))
     is_fixture = is_test(change.path) and change.path.endswith(".sql")
     if not (is_docs(change.path) or is_fixture):  # documentation shows commands, but nobody runs them
         yield from _in_scripts(change, shell)

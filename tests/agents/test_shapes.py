@@ -109,7 +109,9 @@ def test_the_weight_is_of_the_grade_and_the_place(line: str, lenient: bool, weig
 
 
 def test_a_list_of_persons_weighs_more_than_one() -> None:
-    lines = [(at, f"{name}@firma-weber.de") for at, name in enumerate(("anna", "bert", "cleo", "dora", "emil"), 1)]
+    lines = [
+        (at, f"{name}@firma-weber.de") for at, name in enumerate(("anna", "bert", "cleo", "dora", "emil"), 1)
+    ]
     assert {one.weight for one in findings("a.csv", lines[:4])} == {"ask"}
     assert {one.weight for one in findings("a.csv", lines)} == {"stop"}
 
