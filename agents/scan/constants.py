@@ -1,8 +1,8 @@
 """Folds the constants of a change: strings put together from parts, or decoded, in any language with quotes.
 
-``"AKIA" + "…"``, adjacent literals, ``"".join([…])``, ``f"{A}{B}"``, ``"%s" % A``, ``format``, ``sprintf``, base64 and hex
-become the text that the program has. A constant of one file is known in the others of the same change. One reader of
-tokens serves all languages, because hunks seldom parse. What it can't fold it leaves out. No text makes it raise.
+Literals that are added or adjacent, joined lists, formats, f-strings, base64 and hex become the text that the program
+has. A constant of one file is known in the others of the same change. One reader of tokens serves all languages,
+because hunks seldom parse. What it can't fold it leaves out. No text makes it raise.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from council.agents.scan.diff import FileChange
 from council.agents.scan.finding import Finding
+from council.agents.scan.personal import words
 from council.agents.scan.secrets import find_tokens, finding_of, named_finding
 
 CHARS_MAX = 400_000  # of the new sides of a change; the rest is left out
@@ -48,14 +49,14 @@ _JOINS = frozenset({"join", "Join", "implode", "joinToString"})
 _FORMATS = frozenset({"format", "Format", "sprintf", "Sprintf", "vsprintf"})
 _LISTS = frozenset({"of", "asList", "listOf", "arrayOf", "array", "string", "String", "list", "tuple", "qw"})
 _CHARS = frozenset({"chr", "fromCharCode", "bytes", "bytearray", "char", "pack"})
-_SAME = frozenset(
-    "str String bytes bytearray from decode encode toString to_s trim strip getBytes freeze valueOf text encoded u".split()
-)  # fmt: skip
+_SAME = words(
+    "str String bytes bytearray from decode encode toString to_s trim strip getBytes freeze valueOf text encoded u"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A text that the program puts together. ``name`` is what it is assigned to, ``decoded`` whether it was hidden."""
+    """A text that a program puts together. ``name`` is what it is assigned to; ``decoded``: it was hidden."""
 
     path: str
     line: int
@@ -100,7 +101,8 @@ def fold(changes: Iterable[FileChange]) -> list[Folded]:
 
 
 _CODE_OR_URL = re.compile(
-    r"https?://|\b(?:eval|exec|system|popen|subprocess|socket|__import__|require|powershell|wget|curl)\b|/bin/(?:ba)?sh|rm -[rf]"
+    r"https?://|\b(?:eval|exec|system|popen|subprocess|socket|__import__|require|powershell|wget|curl)\b|"
+    r"/bin/(?:ba)?sh|rm -[rf]"
 )
 
 
@@ -114,24 +116,17 @@ def findings(
     added = {change.path: "\n".join(text for _, text in change.added) for change in changes}
     soft, found = set(lenient), []
     for one in folded:
-        raw = added.get(one.path, "")
+        raw, path, line = added.get(one.path, ""), one.path, one.line
         for spot in find_tokens(one.text):
             if spot.grade != "fake" and one.text[spot.start : spot.end] not in raw:
-                found.append(
-                    finding_of(
-                        spot,
-                        one.path,
-                        one.line,
-                        "note" if spot.grade == "likely" and one.path in soft else None,
-                    )
-                )
-        if (
-            named := named_finding(one.name, one.text, one.path, one.line, lenient=one.path in soft)
-        ) and one.text not in raw:
+                is_soft = spot.grade == "likely" and path in soft
+                found.append(finding_of(spot, path, line, "note" if is_soft else None))
+        named = named_finding(one.name, one.text, path, line, lenient=path in soft)
+        if named and one.text not in raw:
             found.append(named)
         if one.decoded and (hidden := _CODE_OR_URL.search(one.text)):
             message = f"Hides {hidden.group()!r} in a text that it decodes. Write it in plain text."
-            found.append(Finding("constant-hidden-code", "supply", "ask", one.path, one.line, message, 506))
+            found.append(Finding("constant-hidden-code", "supply", "ask", path, line, message, 506))
     return list(dict.fromkeys(found))
 
 

@@ -29,7 +29,10 @@ CPU_SECONDS_MAX = 10  # of ruff, which is then ended; 25,000 lines written by pe
 OUTPUT_BYTES_MAX = 4_000_000  # of ruff: about 8,000 findings; it can't write more to any file
 MEMORY_BYTES_MAX = 512 << 20  # of ruff: 200,000 lines written by people take a quarter of it
 NOTE_CHARS_MAX = 200  # of ruff's own message if it fails
-_RUFF = "check --isolated --no-cache --ignore-noqa --no-fix --quiet --exit-zero --output-format json --target-version py314"
+_RUFF = (
+    "check --isolated --no-cache --ignore-noqa --no-fix --quiet --exit-zero --output-format json "
+    "--target-version py314"
+)
 # It limits itself before it reads anything, and leaves no core file. A file above its size ends it by a signal, which
 # Python would ignore. RLIMIT_AS would count the address space that threads reserve. Windows has no such limits; there
 # the time limit of its parent is the only one.

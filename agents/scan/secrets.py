@@ -1,8 +1,8 @@
 """Finds secrets and personal data in text.
 
-The shapes are data, in ``rules/secrets.yml`` and ``rules/personal.yml``: bounded patterns, each with a validator. It is
-a checksum if the data has one (Luhn, IBAN's mod 97, national ids, a JWT's header), otherwise its entropy. Placeholders
-never match. UUIDs, timestamps, git hashes, checksums and base64 of images are *not* secrets. A random string is a
+The shapes are data, in ``rules/secrets.yml`` and ``rules/personal.yml``: bounded patterns, each with a validator. That
+is a checksum if the data has one (Luhn, IBAN's mod 97, ids, a JWT's header), otherwise its entropy. Placeholders never
+match. UUIDs, timestamps, git hashes, checksums and base64 of images are *not* secrets. A random string is a
 secret only if its own shape or the name that it is assigned to says so.
 
 Names of persons are not found: that needs a model or a directory of names, and this works offline.
@@ -95,8 +95,8 @@ def findings(
 ) -> list[Finding]:
     """What is private in the lines of a file, each with its number.
 
-    ``lenient`` is for tests and documentation: there a likely secret, or one known only by its name, opens nothing, and
-    personal data weighs one step less. ``assignments`` is as for find_private.
+    ``lenient`` is for tests and documentation: there a likely secret, or one known only by its name, opens nothing,
+    and personal data weighs one step less. ``assignments`` is as for find_private.
     """
     text = "\n".join(line for _, line in lines)
     spots = [spot for spot in find_private(text, assignments=assignments) if spot.grade != "fake"]
@@ -374,9 +374,9 @@ def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
 
 
 VALIDATORS: dict[str, Validator] = {
-    "token": _token, "test_mode": _test_mode, "after_dollar": _after_dollar, "entropy": _entropy, "jwt": _jwt, "key_block": _key_block,
-    "base64": _base64, "userinfo": _userinfo, "scheme": _scheme, "password": _password, "named": _named,
-    "any": lambda value, match: None if is_placeholder(value) else "sure",
+    "token": _token, "test_mode": _test_mode, "after_dollar": _after_dollar, "entropy": _entropy, "jwt": _jwt,
+    "key_block": _key_block, "base64": _base64, "userinfo": _userinfo, "scheme": _scheme, "password": _password,
+    "named": _named, "any": lambda value, match: None if is_placeholder(value) else "sure",
 }  # fmt: skip
 
 

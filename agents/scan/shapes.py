@@ -1,6 +1,6 @@
 """Loads the shapes of private texts: ``rules/secrets.yml`` and ``rules/personal.yml``.
 
-A shape is a bounded regex, and a validator that grades what it matches. The head of secrets.yml says what the keys mean.
+A shape is a bounded regex, and a validator that grades what it matches. The head of secrets.yml explains the keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CALL = re.compile(r"(\w+)(?:\((.*)\))?")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One row: the shape of a kind of private text. ``weights`` are by grade; ``named`` rows need a name beside it."""
+    """One row: the shape of a kind of private text. ``weights`` are by grade."""
 
     id: str
     kind: str

@@ -19,10 +19,10 @@ from council.agents.scan import constants, hidden, other_languages, secrets, she
 from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
 from council.agents.scan.diff import DiffLine, FileChange, Hunk, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.finding import Finding
 from council.agents.scan.other_languages import Weight
 from council.agents.scan.python_hunks import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
 from council.agents.scan.remote_rules import Grade
-from council.agents.scan.finding import Finding
 from council.agents.scan.secrets import PrivateSpot, find_private
 from council.agents.scan.shell import ParseEffort, ShellReading, read_shell
 from council.agents.scan.shell_rules import Scene
@@ -251,6 +251,10 @@ def written_file(argument: Argument) -> FileChange:
 
 def _real(text: str) -> list[PrivateSpot]:
     return [spot for spot in find_private(text) if spot.grade != "fake"]
+
+
+def _note(weight: Weight, spot: PrivateSpot, place: str) -> Note:
+    return Note(weight, spot.family, f"{spot.kind} {spot.masked}", place)
 
 
 def _of_finding(found: Finding, *, softer: bool = False) -> Note:
