@@ -1,7 +1,7 @@
 """Finds secrets and personal data in text.
 
-The shapes are data, in ``rules/secrets.yml`` and ``rules/personal.yml``: bounded patterns, each with a validator. That
-is a checksum if the data has one (Luhn, IBAN's mod 97, ids, a JWT's header), otherwise its entropy. Placeholders never
+The shapes are data, in ``rules/secrets.yml`` and ``rules/personal.yml``: bounded patterns, each with a validator.
+That is a checksum if the data has one (Luhn, IBAN's mod 97, a JWT's header), otherwise its entropy. Placeholders never
 match. UUIDs, timestamps, git hashes, checksums and base64 of images are *not* secrets. A random string is a
 secret only if its own shape or the name that it is assigned to says so.
 
@@ -32,6 +32,7 @@ from council.agents.scan.shapes import RULES, Family, Grade, Shape, Validator, l
 TEXT_CHARS_MAX = 2_000_000  # the size of the largest proposal; a scan of it takes about a second
 FINDINGS_MAX = 200  # a ballot names a handful; for a dump of a million addresses the first 200 suffice
 NAME_CHARS_MAX, VALUE_CHARS_MAX = 200, 400  # longer ones are neither names nor credentials
+SECRET_CHARS_MIN = 6  # a shorter one is no credential
 SHOWN_CHARS = 4  # enough to find it again, too little to use it
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: more than a signature, so a list of people
 _AUTHOR = re.compile(
@@ -83,7 +84,7 @@ def find_tokens(text: str) -> list[PrivateSpot]:
 def named_secret(name: str, value: str) -> Grade | None:
     """Whether a value is a secret because of its name; see PrivateSpot for the grades."""
     match = _NAME.search(name[:NAME_CHARS_MAX])
-    if match is None or len(value) < 6 or any(char.isspace() for char in value):
+    if match is None or len(value) < SECRET_CHARS_MIN or any(char.isspace() for char in value):
         return None
     if _NOT_SECRET_NAME.match(name[match.end() : NAME_CHARS_MAX]):
         return None
@@ -186,7 +187,7 @@ _PLACEHOLDER_WORDS = words(
     "root user username guest postgres mysql redis mongo rabbitmq minio minioadmin letmein qwerty "
     "topsecret string value empty unset required optional hidden masked private public yourpassword "
     "yourtoken s3cret s3cr3t abc123 pass123 test test123 test1234 testing testpass testpassword secret123 "
-    "admin123 "
+    "admin123 scott tiger"
 )
 _INTERPOLATED = re.compile(
     r"\$\{|\$\(|\$[A-Za-z_]|\{\{|\}\}|\{[A-Za-z0-9_.\[\]'\"!:]{0,60}\}|<[^<>\n]{1,60}>|%\(|%[sdr]|#\{"
@@ -352,6 +353,9 @@ def _named(value: str, match: re.Match[str]) -> Grade | None:
         return None  # it continues after a space: a sentence, not a credential
     if not quote and (not _UNQUOTED_END.match(match.string, end) or _CODE.search(value)):
         return None  # an expression of a programming language, not an .env or YAML value
+    value = value if quote else value.rstrip(",;:)")
+    if len(value) < SECRET_CHARS_MIN:
+        return None
     return _value_grade(match["name"].lower(), value, quoted=bool(quote))
 
 
