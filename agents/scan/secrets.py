@@ -1,7 +1,7 @@
 """Finds secrets and personal data in text.
 
 The shapes are data, in ``rules/secrets.yml`` and ``rules/personal.yml``: bounded patterns, each with a validator.
-That is a checksum if the data has one (Luhn, IBAN's mod 97, a JWT's header), otherwise its entropy. Placeholders never
+That is a checksum if the data has one (Luhn, IBAN, a JWT's header), otherwise its entropy. Placeholders never
 match. UUIDs, timestamps, git hashes, checksums and base64 of images are *not* secrets. A random string is a
 secret only if its own shape or the name that it is assigned to says so.
 
