@@ -262,7 +262,7 @@ READERS: dict[str, Reader] = {
         lambda text: constants.fold([policy.written_file(Argument("content", text, "a.py"))]), _FOLDED
     ),
     "hidden": Reader(
-        lambda text: hidden.findings(policy.written_file(Argument("content", text, "a.py"))), _HIDDEN
+        lambda text: hidden.findings([policy.written_file(Argument("content", text, "a.py"))]), _HIDDEN
     ),
     "policy": Reader(lambda text: policy.inspect_case(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(

@@ -11,7 +11,7 @@ import base64
 import binascii
 import codecs
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from council.agents.scan.diff import FileChange
@@ -107,15 +107,16 @@ _CODE_OR_URL = re.compile(
 
 
 def findings(
-    folded: Iterable[Folded], changes: Iterable[FileChange], *, lenient: Iterable[str] = ()
+    changes: Sequence[FileChange], folded: Iterable[Folded] | None = None, *, lenient: Iterable[str] = ()
 ) -> list[Finding]:
     """The secrets, and the code or addresses that were hidden, in folded texts. ``lenient`` are paths of tests.
 
+    ``folded`` is what fold gives for the changes, if it is at hand.
     What stands in one piece on an added line is found there, and not again.
     """
     added = {change.path: "\n".join(text for _, text in change.added) for change in changes}
     soft, found = set(lenient), []
-    for one in folded:
+    for one in fold(changes) if folded is None else folded:
         raw, path, line = added.get(one.path, ""), one.path, one.line
         for spot in find_tokens(one.text):
             if spot.grade != "fake" and one.text[spot.start : spot.end] not in raw:

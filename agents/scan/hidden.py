@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from council.agents.scan.diff import FileChange
 from council.agents.scan.finding import Finding, Weight
@@ -39,8 +39,12 @@ _NAMED = re.compile(
 )
 
 
-def findings(change: FileChange) -> list[Finding]:
-    """The hidden characters that a change brings into a file, more often than it takes them out."""
+def findings(changes: Iterable[FileChange]) -> list[Finding]:
+    """The hidden characters that a change brings into files, more often than it takes them out of each."""
+    return [found for change in changes for found in _in_file(change)]
+
+
+def _in_file(change: FileChange) -> list[Finding]:
     if change.kind == "deleted" or change.is_binary:
         return []
     prose = bool(_PROSE.search(change.path))

@@ -15,13 +15,15 @@ import site
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from council.agents.scan.diff import FileChange, Hunk
 from council.agents.scan.finding import Finding
 
 CODES = Path(__file__).parent / "rules" / "linters.yml"
@@ -92,6 +94,26 @@ def findings(
     }
     linted = lint(sides, timeout_s=timeout_s)
     found = [_weighed(report) for report in fresh(linted.reports, sides)]
+    return found, linted.faults
+
+
+def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], tuple[str, ...]]:
+    """What ruff finds on the new sides of Python files and not as often on the old ones, and its faults."""
+    sides: dict[str, str] = {}
+    places: dict[str, tuple[FileChange, Hunk]] = {}
+    for at, change in enumerate(changes):
+        for number, hunk in enumerate(change.hunks if change.path.endswith((".py", ".pyi")) else ()):
+            if change.kind != "added":
+                sides[f"old {at}.{number}"] = textwrap.dedent(hunk.old_text())
+            if change.kind != "deleted":
+                sides[f"new {at}.{number}"] = textwrap.dedent(hunk.new_text())
+                places[f"new {at}.{number}"] = change, hunk
+    linted, found = lint(sides, timeout_s=timeout_s), []
+    for report in fresh(linted.reports, sides):
+        change, hunk = places[report.name]
+        if change.is_whole or not codes()[report.rule].get("whole"):
+            line = hunk.new_start + report.line - 1
+            found.append(replace(_weighed(report), path=change.path, line=line))
     return found, linted.faults
 
 

@@ -270,7 +270,7 @@ def _in_constants(changes: Sequence[FileChange]) -> Iterator[Note]:
     """What the texts hold that the change puts together from constants."""
     read = [c for c in changes if not is_docs(c.path) and not _GENERATED.search(c.path)]
     folded, work = constants.fold(read), ParseEffort()
-    for found in constants.findings(folded, read, lenient=[c.path for c in read if is_test(c.path)]):
+    for found in constants.findings(read, folded, lenient=[c.path for c in read if is_test(c.path)]):
         yield _of_finding(found, softer=found.family != "secret" and is_test(found.path))
     commands = [one for one in folded if _COMMAND.match(one.text) and not is_test(one.path)]
     for one in commands[:FOLDED_COMMANDS_MAX]:
@@ -291,7 +291,7 @@ def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
     lenient = is_test(change.path) or is_docs(change.path)
     for found in secrets.findings(change.path, lines, lenient=lenient, assignments=not has_tools_name):
         yield _of_finding(found)
-    for found in hidden.findings(change):
+    for found in hidden.findings([change]):
         yield _of_finding(found, softer=is_test(change.path))
     is_fixture = is_test(change.path) and change.path.endswith(".sql")
     if not (is_docs(change.path) or is_fixture):  # documentation shows commands, but nobody runs them

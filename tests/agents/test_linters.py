@@ -1,7 +1,8 @@
 """The codes of ruff as data: each row's examples, and both sides of a change."""
 
+from council.agents.scan.diff import read_changes
 from council.agents.scan.finding import CODE, WEIGHTS
-from council.agents.scan.linters import codes, findings, lint
+from council.agents.scan.linters import codes, findings, lint, of_changes
 from tests.patience import HANG_S
 
 
@@ -50,3 +51,13 @@ def test_a_message_that_says_it_is_safe_is_no_finding() -> None:
 
 def test_a_linter_that_fails_is_a_named_fault() -> None:
     assert findings({}, {"a.py": "eval(x)\n"}, timeout_s=0) == ([], ("ruff did not finish within 0 s",))
+
+
+def test_the_hunks_of_a_change_are_linted_with_the_lines_of_the_file() -> None:
+    diff = (
+        "--- a/a.py\n+++ b/a.py\n@@ -40,2 +40,3 @@ def f():\n     x = nowhere\n"
+        "+    y = requests.get(u, verify=False) if x is 'a' else eval(x)\n     return y\n"
+    )
+    found, faults = of_changes(read_changes(diff).files, HANG_S)
+    assert faults == ()
+    assert {(one.rule, one.place) for one in found} == {("ruff-F632", "a.py:41"), ("ruff-S307", "a.py:41")}
