@@ -1,4 +1,4 @@
-"""Reviews of many changes by the real minds, with one run of ruff and bandit over all of them."""
+"""Reviews of many changes by the real minds, with one run of ruff over all of them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,22 @@ Name = TypeVar("Name", bound=Hashable)
 
 @contextmanager
 def linted_once(cases: Iterable[Case]) -> Iterator[None]:
-    """Runs ruff and bandit once over the Python of all cases, and gives each review by CodeMind its reports.
+    """Runs ruff once over the Python of all cases, and gives each review by CodeMind its reports.
 
-    Outside of it a review runs both itself, which takes nearly all of its time. Within it, a case that is not
+    Outside of it a review runs ruff itself, which takes much of its time. Within it, a case that is not
     among these fails.
     """
     texts: dict[str, str] = {}
-    broken: dict[str, str] = {}
 
-    def collect(good: Mapping[str, str], bad: Mapping[str, str], *, timeout_s: float) -> Linted:
-        texts.update((text, text) for text in good.values())
-        broken.update((text, text) for text in bad.values())
+    def collect(given: Mapping[str, str], *, timeout_s: float) -> Linted:
+        texts.update((text, text) for text in given.values())
         return Linted((), ())
 
-    def look_up(good: Mapping[str, str], bad: Mapping[str, str], *, timeout_s: float) -> Linted:
-        assert texts.keys() >= set(good.values()), "this case was not linted"
-        assert broken.keys() >= set(bad.values()), "this case was not linted"
-        named = [*good.items(), *bad.items()]
+    def look_up(given: Mapping[str, str], *, timeout_s: float) -> Linted:
+        assert texts.keys() >= set(given.values()), "this case was not linted"
         reports = [
             replace(report, name=name)
-            for name, text in named
+            for name, text in given.items()
             for report in found.reports
             if report.name == text
         ]
@@ -52,7 +48,7 @@ def linted_once(cases: Iterable[Case]) -> Iterator[None]:
         patch.setattr(linters, "CPU_SECONDS_MAX", int(ROUND_S))  # of all cases at once, on any machine
         for case in cases:
             CodeMind().review(case)
-        found = lint(texts, broken, timeout_s=ROUND_S)
+        found = lint(texts, timeout_s=ROUND_S)
         assert found.faults == ()
         patch.setattr(codemind, "lint", look_up)
         yield

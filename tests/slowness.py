@@ -32,7 +32,7 @@ from council.agents.prime import Prime
 from council.agents.prompting import summary as summarizer
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.tokens import ESTIMATE, _counting
-from council.agents.scan import datafiles, other_languages, removed, shell_finder
+from council.agents.scan import constants, datafiles, hidden, other_languages, removed, shell_finder
 from council.agents.scan.change import read_changes
 from council.agents.scan.linters import CPU_SECONDS_MAX, Linted, lint
 from council.agents.scan.remote_rules import judge_sql
@@ -48,9 +48,7 @@ from council.protocol.errors import CouncilError
 
 SECONDS_MAX = 0.5  # for a text of up to so many characters:
 CHARS_JUDGED = 64_000
-LINTED_SECONDS_MAX = (
-    2 * CPU_SECONDS_MAX + 2.0
-)  # with ruff and bandit, two processes that have a limit of their own
+LINTED_SECONDS_MAX = CPU_SECONDS_MAX + 2.0  # with ruff, a process that has a limit of its own
 GROWN_SECONDS_MAX = 3.0  # a text that costs more is not grown any further
 NONCE = "0123456789abcdef"  # of the markers that a text may hold
 KEPT = 6  # of the slowest texts of each size
@@ -160,6 +158,28 @@ _PRIVATE = said(
     r"pwd=\" ssn pesel AccountKey= ya29. 123-45-6789 123.456.789-09 a.b.c <img https://u:p@h api_key ${ { } [ "
     r"] , ; abcdefgh XYZ12345 user:pass@"
 )
+_FOLDED = said(
+    r"\"a\" 'b' ` ${A} f\" {A} + . % ( ) [ ] { } , A B = += : \n \s \" ' \\ \\x41 join( .join format( .format( "
+    r"b64decode( atob( bytes.fromhex( \"%s%s\" [::-1] .replace( new\s []string{ 1 chr( # // /*"
+)
+_HIDDEN = (
+    *(
+        "a",
+        "\u0430",
+        "\u202e",
+        "\u200b",
+        "\U000e0041",
+        "\ufe0f",
+        "\uff41",
+        " ",
+        "\n",
+        "import ",
+        "://",
+        ".",
+        "_",
+        "привет",
+    ),
+)
 _CODE = said(
     r"exec( system( eval( `#{a}` %x(#{a}) ${a} #{a} $_GET[ req.body process.argv \" ' ` \\ ( ) { } [ ] , ; + "
     r". = a b \n \s new\sFunction( getRuntime().exec( exec.Command(\"sh\",\"-c\", spawn(\"sh\",\"-c\", "
@@ -245,6 +265,12 @@ READERS: dict[str, Reader] = {
     "sql scripts": Reader(lambda text: in_file(text, "a.sql"), _SQL),
     "prose scripts": Reader(lambda text: list(shell_finder.commands_in_prose(text)), _PROSE + _SHELL),
     "secrets": Reader(find_private, _PRIVATE),
+    "constants": Reader(
+        lambda text: constants.fold([policy.written_file(Argument("content", text, "a.py"))]), _FOLDED
+    ),
+    "hidden": Reader(
+        lambda text: hidden.findings([policy.written_file(Argument("content", text, "a.py"))]), _HIDDEN
+    ),
     "policy": Reader(lambda text: policy.inspect_case(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(
         lambda text: policy.observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20
@@ -274,7 +300,9 @@ READERS: dict[str, Reader] = {
     ),
     "notebook": Reader(lambda text: datafiles.code_in("a.ipynb", notebook(text)), _PYTHON),
     "linters": Reader(
-        lambda text: lint({"a": text}, {"b": text}, timeout_s=60), _PYTHON, seconds_max=LINTED_SECONDS_MAX
+        lambda text: lint({"a": text, "b": text + "\n"}, timeout_s=60),
+        _PYTHON,
+        seconds_max=LINTED_SECONDS_MAX,
     ),
     "json": Reader(forgiving(lambda text: values.read_object(text, field="text")), _JSON, 2**20),
     "control": Reader(forgiving(control.read), _JSON + _MANGLE + _PACKETS, 2**20),

@@ -401,7 +401,7 @@ def test_doctor_finds_nothing_wrong_here(cli: Cli) -> None:
     said = cli("doctor", "--json")
     assert said.code == 0, said
     levels = {each["what"]: each["level"] for each in document(said.out)["checks"]}
-    for what in ("Python", "ray", "ruff", "bandit", "git", "seat prime", "seat lite", "seat codemind"):
+    for what in ("Python", "ray", "ruff", "git", "seat prime", "seat lite", "seat codemind"):
         assert levels[what] == "ok"
 
 

@@ -1,0 +1,99 @@
+"""Finds characters by which a change reads otherwise than it runs, on the lines that it adds.
+
+Control characters of writing direction (CVE-2021-42574), characters that nobody sees, tags and runs of variation
+selectors, which carry hidden text, and letters of other scripts that look Latin (UTS 39).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from council.agents.scan.change import FileChange
+from council.agents.scan.finding import Finding, Weight
+
+_PROSE = re.compile(
+    r"\.(?:md|mdx|markdown|rst|adoc|txt|tex|html?|po|pot|mo|xliff?|arb|strings|resx|ftl|srt|vtt|csv)$|"
+    r"(?:^|/)(?:docs?|locales?|i18n|l10n|translations?|lang|languages)/|(?:^|/)(?:AUTHORS|CONTRIBUTORS|MAINTAINERS)$",
+    re.IGNORECASE,
+)
+LINE_CHARS_MAX = 2_000  # of a line that is read
+_DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_MARK = re.compile("[\u061c\u200e\u200f]")
+# Flags of Scotland and others are an emoji and tags.
+_TAGS = re.compile("(?<!\U0001f3f4)(?<![\U000e0020-\U000e007f])[\U000e0000-\U000e007f]{1,200}")
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{3,200}")
+# A joiner within a word of another script, or between emoji, is part of how it is written.
+_UNSEEN = re.compile(
+    "[\u00ad\u115f\u1160\u180e\u200b\u2060-\u2064\u3164\uffa0]|(?<!^)\ufeff|(?<=[!-~])[\u200c\u200d](?=[!-~])"
+)
+_LOOKS_LATIN = "аеорсухіјѕһԁԛԝАВЕКМНОРСТУХІЈЅԌ" + "οιυνρΑΒΕΖΗΙΚΜΝΟΡΤΥΧ" + "ｏ" + "ɑɡıոսօԚ"
+_FULL_WIDTH = "\uff21-\uff3a\uff41-\uff5a"
+_WORD = re.compile(rf"(?=\w{{0,80}}[{_LOOKS_LATIN}{_FULL_WIDTH}])\b\w{{1,80}}")
+_ALIKE = re.compile(f"[{_LOOKS_LATIN}{_FULL_WIDTH}]")
+_OTHER_WORD = re.compile(r"(?<![A-Za-z0-9_])(?:(?![A-Za-z0-9_])\w){3,40}(?![A-Za-z0-9_])")
+_NAMED = re.compile(
+    r"://[^\s/\"'<>]{1,200}|^\s*(?:import|from|use|using|require|include|package|source)\b[^\n]{1,300}|"
+    r"\b(?:import|require|install|add|FROM|image)\b[ (:]{1,3}[\"'@\w][^\n]{0,200}"
+)
+
+
+def findings(changes: Iterable[FileChange]) -> list[Finding]:
+    """The hidden characters that a change brings into files, more often than it takes them out of each."""
+    return [found for change in changes for found in _in_file(change)]
+
+
+def _in_file(change: FileChange) -> list[Finding]:
+    if change.kind == "deleted" or change.is_binary:
+        return []
+    prose = bool(_PROSE.search(change.path))
+    gone = Counter(rule for _, text in change.removed for rule, *_ in _on_line(text[:LINE_CHARS_MAX], prose))
+    found = []
+    for number, text in change.added:
+        for rule, weight, message in _on_line(text[:LINE_CHARS_MAX], prose):
+            gone[rule] -= 1
+            if gone[rule] < 0:
+                found.append(Finding(rule, "supply", weight, change.path, number, message, 1007))
+    return list(dict.fromkeys(found))
+
+
+def _on_line(line: str, prose: bool) -> Iterator[tuple[str, Weight, str]]:
+    """Rule, weight and message. ``prose`` is documentation or a translation, where other scripts are at home."""
+    if line.isascii():
+        return
+    for hidden in (*_TAGS.finditer(line), *_SELECTORS.finditer(line)):
+        message = f"{len(hidden.group())} characters that nobody sees can carry hidden text. Remove them."
+        yield "text-invisible", "ask" if prose else "stop", message
+    if prose:
+        return
+    if found := _DIRECTION.search(line):
+        message = (
+            f"{_code(found)} changes the direction of writing: code reads otherwise than it runs. Remove it."
+        )
+        yield "text-bidi", "stop", message
+    elif found := _MARK.search(line):
+        yield (
+            "text-bidi",
+            "ask",
+            f"{_code(found)} marks a direction of writing. Remove it, or write it as an escape.",
+        )
+    if found := _UNSEEN.search(line):
+        yield (
+            "text-invisible",
+            "ask",
+            f"{_code(found)} is a character that nobody sees. Write it as an escape.",
+        )
+    names = [range(*found.span()) for found in _NAMED.finditer(line)]
+    for found in _WORD.finditer(line):
+        in_name = any(found.start() in span for span in names)
+        mixed = in_name or (re.search("[A-Za-z]", found.group()) and not _OTHER_WORD.search(line))
+        alike = _ALIKE.search(found.group())
+        if mixed and alike:
+            what = "a name of a package or host" if in_name else "a name"
+            message = f"{_code(alike)} looks like a Latin letter in {what}. Write the name in one script."
+            yield "text-mixed-script", "stop" if in_name else "ask", message
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"U+{ord(found.group()):04X}"

@@ -1,0 +1,63 @@
+"""The codes of ruff as data: each row's examples, and both sides of a change."""
+
+from council.agents.scan.change import read_changes
+from council.agents.scan.finding import CODE, WEIGHTS
+from council.agents.scan.linters import codes, findings, lint, of_changes
+from tests.patience import HANG_S
+
+
+def test_each_code_is_reported_for_its_bad_examples_and_no_good_one() -> None:
+    texts = {
+        f"{side} {code} {at}": text
+        for code, row in codes().items()
+        for side in ("bad", "good")
+        for at, text in enumerate(row[side])
+    }
+    linted = lint(texts, timeout_s=HANG_S)
+    assert linted.faults == ()
+    reported = {(report.name, report.rule) for report in linted.reports}
+    wrong = [name for name in texts if ((name, name.split()[1]) in reported) is not name.startswith("bad")]
+    assert wrong == []
+
+
+def test_each_code_has_a_family_a_weight_and_words() -> None:
+    for code, row in codes().items():
+        assert row["family"] in CODE, code
+        assert row["weight"] in WEIGHTS, code
+        assert row["bad"], code
+        assert row["good"], code
+        assert 4 <= len(row["message"].split()) <= 25, code
+
+
+OLD = "import requests\n\ndef f(u):\n    return requests.get(u, verify=False)\n"
+
+
+def test_only_what_the_old_side_has_less_often_is_found() -> None:
+    moved = {"b.py": OLD.replace("def f", "\n\ndef g")}
+    twice = {"a.py": OLD + "\ndef h(u):\n    return requests.get(u, verify=False)\n"}
+    assert findings({"a.py": OLD}, moved, timeout_s=HANG_S) == ([], ())
+    (found,), faults = findings({"a.py": OLD}, twice, timeout_s=HANG_S)
+    assert faults == ()
+    assert (found.rule, found.family, found.weight, found.cwe) == ("ruff-S501", "crypto", "stop", 295)
+    assert found.path == "a.py"
+
+
+def test_a_message_that_says_it_is_safe_is_no_finding() -> None:
+    found, _ = findings(
+        {}, {"a.py": "import subprocess\nsubprocess.run('ls', shell=True)\n"}, timeout_s=HANG_S
+    )
+    assert found == []
+
+
+def test_a_linter_that_fails_is_a_named_fault() -> None:
+    assert findings({}, {"a.py": "eval(x)\n"}, timeout_s=0) == ([], ("ruff did not finish within 0 s",))
+
+
+def test_the_hunks_of_a_change_are_linted_with_the_lines_of_the_file() -> None:
+    diff = (
+        "--- a/a.py\n+++ b/a.py\n@@ -40,2 +40,3 @@ def f():\n     x = nowhere\n"
+        "+    y = requests.get(u, verify=False) if x is 'a' else eval(x)\n     return y\n"
+    )
+    found, faults = of_changes(read_changes(diff).files, HANG_S)
+    assert faults == ()
+    assert {(one.rule, one.place) for one in found} == {("ruff-F632", "a.py:41"), ("ruff-S307", "a.py:41")}
