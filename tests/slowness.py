@@ -39,7 +39,7 @@ from council.agents.scan.remote_rules import judge_sql
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import SCRIPT_CHARS_MAX, read_shell
 from council.agents.static import policy, stakes
-from council.agents.static.actions import Argument, read_action
+from council.agents.scan.action import Argument, read_action
 from council.protocol import values
 from council.protocol.answer import find_json, mangle, markers
 from council.protocol.answer import read as control

@@ -372,6 +372,13 @@ def findings(script: str, place: str, scene: Scene | None = None, work: ParseEff
     return [*reading.findings, *([unread] if reading.fault else [])]
 
 
+def code(language: str, text: str, place: str) -> list[Finding]:
+    """The findings in code that an interpreter is given, by the rows of one-liners."""
+    judge = _Judge(place)
+    judge.code(language, text, 0)
+    return judge.findings
+
+
 def written_file(path: str, place: str) -> list[Finding]:
     """What it means that a tool writes a file with this path."""
     judge = _Judge(place)

@@ -18,7 +18,7 @@ from council.agents.scan.python_checks import dotted
 from council.agents.scan.python_hunks import PythonPiece
 from council.agents.scan.python_names import NameFacts, joined, keyword, last_of
 from council.agents.scan.secrets import find_tokens, named_secret
-from council.agents.scan.shell_rules import SHELLS, base_name
+from council.agents.scan.shell_words import SHELLS, base_name
 
 KEY_CHARS_MIN = 16  # a shorter text can't be recognised as a key by itself
 

@@ -20,7 +20,7 @@ def words(text: str) -> frozenset[str]:
 SHELLS = words("sh bash zsh dash ksh ash fish")
 INTERPRETERS = SHELLS | words("python python2 python3 perl ruby node php")
 DOWNLOADERS = words("curl wget fetch aria2c lynx http https Invoke-WebRequest iwr irm")
-SQL_CLIENTS = words("psql mysql mariadb sqlite3 sqlcmd cockroach clickhouse-client mongosh mongo snowsql bq")
+DECODERS = words("base64 base32 xxd uudecode")
 PREFIXES_MAX = 12  # sudo env nohup …: real chains are shorter
 
 

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Stream
-from council.agents.scan import other_languages, shell_finder
+from council.agents.scan import commands, other_languages, shell_finder, sql
 from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
 from council.agents.scan.diff import DiffLine, FileChange, Hunk, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.finding import Finding
+from council.agents.scan.finding import Weight as RuleWeight
 from council.agents.scan.other_languages import Weight
 from council.agents.scan.python_hunks import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
-from council.agents.scan.remote_rules import Grade
 from council.agents.scan.secrets import LENIENT_KINDS, PrivateSpot, find_private
-from council.agents.scan.shell import ParseEffort, ShellReading, read_shell
-from council.agents.scan.shell_rules import Scene
+from council.agents.scan.shell import ParseEffort
+from council.agents.scan.shell_words import Scene
 from council.agents.static import marks
-from council.agents.static.actions import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
+from council.agents.scan.action import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
 
-_SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
+_SHELL_WEIGHTS: dict[RuleWeight, Weight] = {"stop": "fault", "ask": "concern", "note": "mention"}
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: more than a signature, so a list of people
 SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
@@ -232,11 +232,11 @@ class _Shell:
         self._left = SHELL_CHARS_MAX
         self._work = ParseEffort()
 
-    def read(self, script: str, place: str, scene: Scene | None = None) -> ShellReading:
+    def read(self, script: str, place: str, scene: Scene | None = None) -> commands.Reading:
         self._left -= len(script)
-        result = ShellReading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
+        result = commands.Reading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
         if self._left >= 0:
-            result = read_shell(script, scene, self._work)
+            result = commands.read(script, place, scene, self._work)
         if result.fault:
             self.unread.append(f"{place}: {result.fault}")
         return result
@@ -306,10 +306,10 @@ def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Note]:
                     yield Note("mention", "shell", what, f"{path}:{number}")
     before, after = Scene(), Scene()
     had = Counter(
-        danger.kind
+        danger.rule
         for hunk in change.hunks
         for _, result in _read_side(change, hunk, "+", before, False, shell)
-        for danger in result.dangers
+        for danger in result.findings
     )
     for hunk in change.hunks:
         fresh = {number for number, _ in hunk.added}
@@ -318,19 +318,19 @@ def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Note]:
         for origin, result in _read_side(change, hunk, "-", after, bared, shell):
             if result.fault and fresh.intersection(origin):
                 yield Note("concern", "shell", result.fault, path)
-            for danger in result.dangers:
+            for danger in result.findings:
                 number = origin[min(danger.line, len(origin)) - 1]
-                had[danger.kind] -= number not in fresh
+                had[danger.rule] -= number not in fresh
                 if number in fresh:
-                    yield Note(_SHELL_WEIGHTS[danger.grade], "shell", danger.kind, f"{path}:{number}")
-                elif had[danger.kind] < 0 and danger.grade != "notable":  # its protection was removed
-                    what = f"{danger.kind}, now that nothing guards it"
+                    yield Note(_SHELL_WEIGHTS[danger.weight], "shell", _what(danger), f"{path}:{number}")
+                elif had[danger.rule] < 0 and danger.weight != "note":  # its protection was removed
+                    what = f"{_what(danger)}, now that nothing guards it"
                     yield Note("fault", "shell", what, f"{path}:{number}")
 
 
 def _read_side(
     change: FileChange, hunk: Hunk, other: str, scene: Scene, bared: bool, shell: _Shell
-) -> Iterator[tuple[list[int], ShellReading]]:
+) -> Iterator[tuple[list[int], commands.Reading]]:
     """What one side of a hunk runs. For a shell script the scene is kept from hunk to hunk."""
     lines = [line for line in hunk.lines if line.tag != other]
     side = [((line.old_no if other == "+" else line.new_no) or 0, line.text) for line in lines]
@@ -381,30 +381,39 @@ def _in_prose(case: Case, reading: ScannedText, shell: _Shell) -> Iterator[Note]
                 yield note  # in words that only may be a command, smaller findings do not count
 
 
+def _what(danger: Finding) -> str:
+    """What a finding says, without what to do, as a part of a sentence."""
+    return danger.message[0].lower() + danger.message[1:].split(". ")[0].removesuffix(".")
+
+
 def _in_script(script: str, place: str, shell: _Shell) -> Iterator[Note]:
     result = shell.read(script, place)
     if (
         result.fault
     ):  # an unread part is not passed: a command hidden in 100,000 characters must not get a yes
         yield Note("concern", "shell", result.fault, place)
-    for danger in result.dangers:
-        yield Note(_SHELL_WEIGHTS[danger.grade], "shell", danger.kind, place)
+    for danger in result.findings:
+        yield Note(_SHELL_WEIGHTS[danger.weight], "shell", _what(danger), place)
 
 
 def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Note]:
     for argument in (*action.args, *action.commands):
         place = f"the action's {argument.key[:40]!r}"
-        for script in _run_by(action, argument):
-            yield from _in_script(script, place, shell)
+        language = action.language_of(argument)
+        if language == "shell":
+            yield from _in_script(argument.text, place, shell)
+        elif language == "sql":
+            yield from _notes(sql.findings(argument.text, place, around=action.tool))
+        elif language:
+            for script, _ in shell_finder.in_block(language, argument.text):
+                yield from _in_script(script, place, shell)
+            # What a rule asks about in a one-liner is usual in longer code.
+            found = commands.code(language, argument.text, place)
+            yield from _notes([danger for danger in found if danger.weight == "stop"])
+    for path in action.written_paths:
+        yield from _notes(commands.written_file(path, "the action's file"))
 
 
-def _run_by(action: ParsedAction, argument: Argument) -> Iterator[str]:
-    """The shell text in an argument: the argument itself, or code or SQL in it."""
-    key, text = argument.key.lower(), argument.text
-    if action.runs_python and key in CODE_KEYS:
-        yield from (script for script, _ in shell_finder.in_block("python", text))
-    elif action.runs_sql_in(key, text):
-        if " " in text:
-            yield f"psql -c {shlex.join([text])}"
-    elif action.runs_shell_in(key):
-        yield text
+def _notes(found: list[Finding]) -> Iterator[Note]:
+    for danger in found:
+        yield Note(_SHELL_WEIGHTS[danger.weight], "shell", _what(danger), danger.path)
