@@ -155,9 +155,24 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
             if word in {"-exec", "-execdir", "-ok"}:
                 end = next((i for i in range(at, len(rest)) if rest[i] in {";", "+"}), len(rest))
                 yield shlex.join(rest[at + 1 : end])
-    elif name in {"kubectl", "docker", "podman", "oc"} and "exec" in rest:
-        shell = next((at for at, word in enumerate(rest) if base_name(word) in SHELLS), len(rest))
-        yield from nested_scripts(rest[shell:])
+    elif name in {"kubectl", "docker", "podman", "oc", "docker-compose", "nerdctl"} and _EXECS & set(rest):
+        yield shlex.join(_inside(rest))
+
+
+_EXECS = words("exec run")
+_EXEC_TAKING = words("-e -u -w --env --user --workdir -n --namespace -c --container --context --cluster --index")
+
+
+def _inside(rest: list[str]) -> list[str]:
+    """The command that ``docker exec`` and the like run in a container."""
+    if "--" in rest:
+        return rest[rest.index("--") + 1 :]
+    if "exec" not in rest:  # of `run`, only a shell: which word is the image is not known
+        return rest[next((at for at, word in enumerate(rest) if base_name(word) in SHELLS), len(rest)) :]
+    at = rest.index("exec") + 1
+    while at < len(rest) and rest[at].startswith("-"):
+        at += 2 if rest[at] in _EXEC_TAKING else 1
+    return rest[at + 1 :]
 
 
 _CODE_OPTIONS = {
@@ -185,15 +200,20 @@ def code_in(argv: list[str]) -> tuple[str, str] | None:
 
 
 _CALLED = re.compile(
-    r"(?:system|exec|execSync|spawn|spawnSync|popen|shell_exec|passthru|qx|`)\s{0,4}\(?\s{0,4}([\"'`{]?)"
-    r"([^\"'`}]{2,2000})"
+    r"(?:\b(?:system|execSync|exec|spawnSync|spawn|popen|shell_exec|passthru|qx|run|call|getoutput)\s{0,4}\(?\s{0,4}"
+    r"[\"'{]|`)([^\"'`}]{2,2000})"
 )
+_LISTED = re.compile(r"\b(?:run|call|Popen|check_\w{4,6}|spawn\w{0,4}|execFile\w{0,4}|system|exec)\s?\(\s?([^)]{2,500})")
+_QUOTED = re.compile(r"[\"']([^\"']{1,300})[\"']")
 
 
 def shell_in_code(code: str) -> Iterator[str]:
-    """The texts that a one-liner in any language seems to give to a shell."""
+    """The texts that a one-liner in any language seems to give to a shell, and the lists of words that it runs."""
     for match in _CALLED.finditer(code[:20_000]):
-        yield match[2]
+        yield match[1]
+    for match in _LISTED.finditer(code[:20_000]):
+        if len(argv := _QUOTED.findall(match[1])) > 1:
+            yield shlex.join(argv)
 
 
 def variables_in(text: str) -> list[str]:

@@ -52,3 +52,19 @@ def test_a_row_has_enough_examples_and_says_what_to_do(id_: str) -> None:
 
 def test_no_id_is_given_twice() -> None:
     assert len(ROWS | FLOWS | QUERIES) == len(ROWS) + len(FLOWS) + len(QUERIES)
+
+
+@pytest.mark.parametrize(
+    ("line", "weight"),
+    [pytest.param(line, each["weight"], id=line[:60]) for each in LINES for line in each["lines"]],
+)
+def test_a_command_line_gets_its_weight(line: str, weight: str) -> None:
+    found = sorted((f.weight for f in commands.findings(line, "here")), key=WEIGHTS.index)
+    assert (found[0] if found and found[0] != "note" else "") == weight, commands.findings(line, "here")
+
+
+def test_there_are_as_many_command_lines_as_the_figures_say() -> None:
+    grave = [line for each in LINES if each["weight"] for line in each["lines"]]
+    harmless = [line for each in LINES if not each["weight"] for line in each["lines"]]
+    assert len(set(grave)) >= 60
+    assert len(set(harmless)) >= 40
