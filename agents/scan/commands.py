@@ -40,7 +40,8 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A row of the table. ``targets`` is searched in each word after the verb, ``line`` in all words as one line.
 
     A word in which ``except`` is found is no target. ``verb`` may hold ``a|b``, and ``*`` for any words. With
-    ``reach``, the weight shifts by one step: up for production, down for test systems. Each line of ``bad`` is a
+    ``reach``, the weight shifts by one step: up for production, down for test systems. ``in_files`` is the weight in a
+    file, which is reviewed before it runs. Each line of ``bad`` is a
     command that must have at least this weight by this row, each of ``good`` one that the row must not match.
     """
 
@@ -58,6 +59,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     line: str = ""
     unless: tuple[str, ...] = ()
     reach: bool = False
+    in_files: Weight | None = None
     cwe: int = 0
 
 
@@ -272,6 +274,7 @@ class _Judge:
     """Takes what ``shell`` reads, and collects the findings."""
 
     place: str
+    in_file: bool = False
     findings: list[Finding] = field(default_factory=list)
     one_liners: list[tuple[str, str, int]] = field(default_factory=list)
 
@@ -293,9 +296,10 @@ class _Judge:
         found = []
         for compiled in rules.by_program.get(short, ()):
             if _match(compiled, words, scene):
-                weight = _shifted(compiled.row.weight, words.line) if compiled.row.reach else compiled.row.weight
-                if weight is not None:
-                    found.append((weight, compiled.row))
+                row = compiled.row
+                weight = (row.in_files if self.in_file else None) or row.weight
+                if shifted := _shifted(weight, words.line) if row.reach else weight:
+                    found.append((shifted, row))
         gravest = min((weight for weight, _ in found), key=WEIGHTS.index, default=None)
         first = {row.family: row for weight, row in reversed(found) if weight == gravest}
         for row in reversed(first.values()):
@@ -357,9 +361,19 @@ class Reading:
     one_liners: tuple[tuple[str, str, int], ...] = ()
 
 
-def read(script: str, place: str = "", scene: Scene | None = None, work: ParseEffort | None = None) -> Reading:
-    """What a script does that is dangerous. Never raises. ``scene`` and ``work``: see ``shell.read_shell``."""
-    judge = _Judge(place)
+def read(
+    script: str,
+    place: str = "",
+    scene: Scene | None = None,
+    work: ParseEffort | None = None,
+    *,
+    in_file: bool = False,
+) -> Reading:
+    """What a script does that is dangerous. Never raises.
+
+    ``scene`` and ``work``: see ``shell.read_shell``. ``in_file``: it stands in a file, and is not run now.
+    """
+    judge = _Judge(place, in_file)
     fault = read_shell(script, judge, scene, work)
     unique = dict.fromkeys(sorted(judge.findings, key=lambda finding: finding.line))
     return Reading(tuple(unique), fault, tuple(judge.one_liners))

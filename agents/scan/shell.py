@@ -251,7 +251,8 @@ class _Reader:
         for child in self._children(node):
             if child.type == "command_name":
                 parts = self._children(child)
-                words.append(self.word(parts[0]) if parts else _text(child))
+                word = self.word(parts[0]) if parts else _text(child)
+                words += word.split() if parts and parts[0].type.endswith("expansion") else [word]
             elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "comment"}:
                 words.append(self.word(child))
         return words

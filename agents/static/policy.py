@@ -236,7 +236,7 @@ class _Shell:
         self._left -= len(script)
         result = commands.Reading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
         if self._left >= 0:
-            result = commands.read(script, place, scene, self._work)
+            result = commands.read(script, place, scene, self._work, in_file=scene is not None)
         if result.fault:
             self.unread.append(f"{place}: {result.fault}")
         return result
