@@ -27,6 +27,10 @@ from council.agents.scan.shell_words import Scene, base_name
 _T = TypeVar("_T")
 RULES = Path(__file__).parent / "rules" / "commands"
 BAD_MIN, GOOD_MIN = 5, 3  # examples of a row
+LINE_CHARS_MAX = 8_000  # of one command; a line of a script is shorter
+WORD_CHARS_MAX = 4_000
+SPAN_MAX = 800  # characters that .* spans in a row: a hostile line would cost the square of its length
+_SPAN = re.compile(r"(?<!\(\?=)(?<!\(\?!)\.\*")
 
 
 class Flags(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -136,7 +140,8 @@ def _compiled(row: Row, programs: Programs, place: str) -> _Compiled:
 
     def pattern(key: str, regex: str) -> re.Pattern[str]:
         try:
-            return re.compile(re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", regex))
+            named = re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", regex)
+            return re.compile(_SPAN.sub(f".{{0,{SPAN_MAX}}}", named))
         except KeyError as error:
             raise ValueError(f"{place}: {key} uses <{error.args[0]}>, which programs.yml does not name") from error
         except re.error as error:
@@ -177,7 +182,7 @@ def _words(argv: list[str], takes: str) -> _Words:
         name, has_value, value = word.partition("=")
         flags.append((name, value if has_value else following))
         at += name in taking and not has_value
-    return _Words(flags, operands, " ".join(rest))
+    return _Words(flags, operands, " ".join(rest)[:LINE_CHARS_MAX])
 
 
 def _has(words: _Words, spellings: str) -> bool:
@@ -222,7 +227,7 @@ def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
         return False
     if not row.targets:
         return True
-    forms = ({each, path_of(each, scene)} for each in chain(targets, (value for _, value in words.flags if value)))
+    forms = ({each[:WORD_CHARS_MAX], path_of(each[:WORD_CHARS_MAX], scene)} for each in chain(targets, (value for _, value in words.flags if value)))
     excepted = compiled.excepted
     return any(
         any(map(compiled.targets.search, each)) and not (excepted and any(map(excepted.search, each)))
@@ -275,6 +280,7 @@ class _Judge:
 
     place: str
     in_file: bool = False
+    sql_chars: int = 0
     findings: list[Finding] = field(default_factory=list)
     one_liners: list[tuple[str, str, int]] = field(default_factory=list)
 
@@ -293,6 +299,9 @@ class _Judge:
         rules, name = table(), base_name(argv[0]).lstrip("@")
         short = name if name in rules.by_program else re.split(r"\.|\d", name, maxsplit=1)[0]
         words = _words(argv, rules.programs.options.get(short, ""))
+        if len(words.line) == LINE_CHARS_MAX:
+            message = f"A command of more than {LINE_CHARS_MAX} characters, not read to its end. Put it in a file."
+            self.findings.append(Finding("command-long", "command", "ask", self.place, line, message))
         found = []
         for compiled in rules.by_program.get(short, ()):
             if _match(compiled, words, scene):
@@ -319,6 +328,9 @@ class _Judge:
         name = base_name(argv[0])
         dialect = sql.dialect_of(name)
         if dialect is not None:
+            self.sql_chars += len(text)
+            if self.sql_chars > sql.SQL_CHARS_MAX:
+                text = " " * (sql.SQL_CHARS_MAX + 1)  # unread, as a text of that length is
             for found in sql.findings(text, self.place, dialect, around=" ".join(argv)):
                 self.findings.append(replace(found, line=line))
         elif name in _CONSOLES and text not in argv:
@@ -326,7 +338,7 @@ class _Judge:
 
     def code(self, language: str, text: str, line: int) -> None:
         self.one_liners.append((language, text, line))
-        self._rows([f"code:{language}", "--", text], Scene(), line)
+        self._rows([f"code:{language}", "--", " ".join(text.split())], Scene(), line)
 
     def prints_secret(self, stages: list[list[str]], scene: Scene) -> str:
         return flow.mark(stages, scene)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import msgspec
@@ -18,9 +18,11 @@ from council.agents.scan.finding import Family, Weight
 from council.agents.scan.shell_words import Scene, base_name, reads_stdin
 
 RULES = Path(__file__).parent / "rules" / "flow.yml"
+WORD_CHARS_MAX = LINE_CHARS_MAX = 4_000
 SECRETS_MAX = 500  # files with secrets of one script
 _MARKS = {"!": "secret", "?": "token"}
 _MARK = re.compile(r"[$<]\(([!?])")
+_KEPT_KINDS = {"secret", "dump"}
 _HEADER = re.compile(r"[A-Za-z-]*(?:authorization|token|key): ", re.IGNORECASE)
 _KEPT = re.compile(r"\.(?:t?gz|tar|zip|7z|xz|bz2|zst|enc|gpg|asc|b64|txt|out|sql|json)$")
 
@@ -83,34 +85,47 @@ def flows() -> Flows:
         raise ValueError(f"{RULES.name}: {error}") from error
 
 
+@cache
+def _sinks(program: str) -> list[tuple[Sink, re.Pattern[str], re.Pattern[str]]]:
+    """The sinks of a program, with what its line and its input must match."""
+    found = (sink for sink in flows().sinks if program in sink.program)
+    return [(sink, re.compile(sink.line), re.compile(sink.stdin)) for sink in found]
+
+
 def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
     """The flows in a pipeline. Files that it writes are kept in ``scene.secrets``, with what is in them."""
     carried: set[str] = set()
     for argv in stages:
         name = base_name(argv[0]).lstrip("@") if argv else ""
-        for sink in flows().sinks:
-            if name not in sink.program or not re.search(sink.line, " ".join(argv)):
+        line = " ".join(argv)[:LINE_CHARS_MAX]
+        for sink, found, stdin in _sinks(name) if name in _programs() else ():
+            if not found.search(line):
                 continue
             own = _in_words(_sent(argv, sink.ignore), scene) if sink.words else set()
             # A redirection of a secret file is its input, whatever else is ignored.
             own |= _in_words([word for word in argv if word.startswith("<")], scene)
-            takes = re.search(sink.stdin, " ".join(argv)) is not None and (not sink.runs or reads_stdin(argv))
-            for row in flows().rows:
-                if row.to not in sink.to.split():
-                    continue
-                kinds = set(row.source.split())
-                if kinds & (carried if takes else set()) or (row.by != "pipe" and kinds & own):
-                    yield row
+            takes = stdin.search(line) is not None and (not sink.runs or reads_stdin(argv))
+            yield from (row for row in flows().rows if _flows(row, sink, carried if takes else set(), own))
         if argv and argv[0].startswith(("$(", "<(")) and "download" in _in_words(argv[:1], scene):
             yield next(row for row in flows().rows if row.id == "flow-download-run")
         given = _given(argv, name, scene)
         carried |= given
-        if carried & {"secret", "dump"} and len(scene.secrets) < SECRETS_MAX:
+        if carried & _KEPT_KINDS and len(scene.secrets) < SECRETS_MAX:
             kind = "secret" if "secret" in carried else "dump"
             kept = [word[1:] for word in argv if word.startswith(">")]
             if given:
                 kept += [word for word in argv[1:] if _KEPT.search(word)] + argv[-1:] * (name in {"cp", "mv", "tee"})
             scene.secrets.update(dict.fromkeys(filter(None, kept), kind))
+
+
+def _flows(row: FlowRow, sink: Sink, carried: set[str], own: set[str]) -> bool:
+    kinds = set(row.source.split())
+    return row.to in sink.to.split() and bool(kinds & carried or (row.by != "pipe" and kinds & own))
+
+
+@cache
+def _programs() -> frozenset[str]:
+    return frozenset(program for sink in flows().sinks for program in sink.program)
 
 
 def mark(stages: list[list[str]], scene: Scene) -> str:
@@ -123,8 +138,7 @@ def mark(stages: list[list[str]], scene: Scene) -> str:
 
 def _given(argv: list[str], name: str, scene: Scene) -> set[str]:
     """The kinds that a command gives out."""
-    line = " ".join([name, *argv[1:]])
-    found = {source.kind for source in flows().sources if source.line and re.search(source.line, line)}
+    found: set[str] = set(_of_line(" ".join([name, *argv[1:]])[:LINE_CHARS_MAX]))
     read = argv[1:] if name not in flows().blind.split() else [word for word in argv[1:] if "$" in word]
     return found | _in_words(read, scene)
 
@@ -133,16 +147,26 @@ def _in_words(words: list[str], scene: Scene) -> set[str]:
     """The kinds that words name: files, substitutions, variables. A header may hold a token, but no other secret."""
     found: set[str] = set()
     for word in words:
-        is_header = _HEADER.match(word) is not None
-        found |= {_MARKS[sign] for sign in _MARK.findall(word) if not (sign == "?" and is_header)}
+        is_header = ": " in word and _HEADER.match(word) is not None
+        if "(" in word:
+            found |= {_MARKS[sign] for sign in _MARK.findall(word) if not (sign == "?" and is_header)}
         if is_header or word.startswith(">"):
             continue
-        found |= {scene.secrets[path] for path in re.split(r"[@=<]", word)[-1:] if path in scene.secrets}
-        for source in flows().sources:
-            if source.file and re.search(source.file, word):
-                if not (source.excepted and re.search(source.excepted, word)):
-                    found.add(source.kind)
+        if scene.secrets:
+            found |= {scene.secrets[path] for path in re.split(r"[@=<]", word)[-1:] if path in scene.secrets}
+        found |= _of_word(word[:WORD_CHARS_MAX])
     return found
+
+
+@lru_cache(2_000)
+def _of_line(line: str) -> frozenset[str]:
+    return frozenset(source.kind for source in flows().sources if source.line and re.search(source.line, line))
+
+
+@lru_cache(2_000)
+def _of_word(word: str) -> frozenset[str]:
+    named = [source for source in flows().sources if source.file and re.search(source.file, word)]
+    return frozenset(s.kind for s in named if not (s.excepted and re.search(s.excepted, word)))
 
 
 def _sent(argv: list[str], ignore: str) -> list[str]:

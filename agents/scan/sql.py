@@ -25,6 +25,7 @@ from council.agents.scan.reach import reach
 RULES = Path(__file__).parent / "rules" / "sql.yml"
 SQL_CHARS_MAX = 20_000
 STATEMENTS_MAX = 300
+TOKENS_MAX = 3_000  # of the statements of a text that are parsed, which takes 0.1 s
 DEPTH_MAX = 60  # of brackets; the parser recurses
 NODES_MAX = 20_000
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING}
@@ -97,6 +98,7 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
         if match := re.search(rf"(?:^|;)\s*{table().dangerous}", text, re.IGNORECASE):
             yield "sql-unparsed", text.count("\n", 0, match.end()) + 1
         return
+    left = TOKENS_MAX
     for number, statement in enumerate(_statements(tokens)):
         line = statement[0].line
         bare = " ".join("''" if each.token_type in _STRINGS else each.text.lower() for each in statement)
@@ -109,7 +111,8 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
         if not is_dangerous:
             continue
         tree = None
-        if number < STATEMENTS_MAX and _depth(statement) <= DEPTH_MAX:
+        left -= len(statement)
+        if number < STATEMENTS_MAX and left >= 0 and _depth(statement) <= DEPTH_MAX:
             tree = _parsed(text[statement[0].start : statement[-1].end + 1], dialect)
         if tree is None or isinstance(tree, exp.Command):
             if not matched and not _KNOWN.match(bare):
