@@ -32,14 +32,13 @@ from council.agents.prime import Prime
 from council.agents.prompting import summary as summarizer
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.tokens import ESTIMATE, _counting
-from council.agents.scan import constants, datafiles, hidden, other_languages, removed, shell_finder
+from council.agents.scan import commands, constants, datafiles, hidden, removed, shell_finder, sql
+from council.agents.scan.action import Argument, read_action
 from council.agents.scan.change import read_changes
 from council.agents.scan.linters import CPU_SECONDS_MAX, Linted, lint
-from council.agents.scan.remote_rules import judge_sql
 from council.agents.scan.secrets import find_private
-from council.agents.scan.shell import SCRIPT_CHARS_MAX, read_shell
+from council.agents.scan.shell import SCRIPT_CHARS_MAX
 from council.agents.static import policy, stakes
-from council.agents.static.actions import Argument, read_action
 from council.protocol import values
 from council.protocol.answer import find_json, mangle, markers
 from council.protocol.answer import read as control
@@ -245,7 +244,7 @@ _PROSE = said(
 )
 
 READERS: dict[str, Reader] = {
-    "shell": Reader(read_shell, _SHELL, SCRIPT_CHARS_MAX),
+    "shell": Reader(commands.read, _SHELL, SCRIPT_CHARS_MAX),
     "shell case": Reader(
         lambda text: policy.inspect_case(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000
     ),
@@ -285,7 +284,7 @@ READERS: dict[str, Reader] = {
         ),
         _SHELL + _DIFF,
     ),
-    "sql": Reader(lambda text: list(judge_sql(text)), _SQL),
+    "sql": Reader(lambda text: sql.findings(text, "here"), _SQL),
     "json file": Reader(
         lambda text: datafiles.syntax_fault("a.json", "[" + text + "1]"),
         (*_JSON, *_YAML, "1,", "[],", "{},", '"\\u0061b\\n",', "9" * 4_300 + ","),

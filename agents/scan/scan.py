@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from council.agents.mind import Case
-from council.agents.scan import code, constants, hidden, lines, linters, removed, secrets, shell_texts, sql
-from council.agents.scan.action import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
+from council.agents.scan import code, constants, hidden, lines, linters, removed, secrets, shell_texts
+from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
 from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, read_changes, short_quote
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
@@ -110,7 +110,6 @@ class _Texts:
     written: list[FileChange] = field(default_factory=list)
     code: list[Piece] = field(default_factory=list)
     words: list[tuple[str, str]] = field(default_factory=list)  # (place, text)
-    statements: list[tuple[str, str]] = field(default_factory=list)  # SQL
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
@@ -130,8 +129,6 @@ def _scanned(case: Case) -> Findings:
         gone, gone_unread = removed.findings(changes)
         shell, shell_unread = shell_texts.findings(case, texts.reading, changes, action)
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
-        for place, statement in texts.statements:
-            found += sql.findings(statement, place)
         unread += [*gone_unread, *shell_unread]
         failed = []
         for analyzer in analyzers:
@@ -151,9 +148,11 @@ def _code(pieces: Sequence[Piece], timeout_s: float) -> tuple[list[Finding], lis
 
 
 def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each finding once, with its weight where it stands, gravest first."""
-    unique = dict.fromkeys(map(_placed, found))
-    return tuple(sorted(unique, key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line)))[:FINDINGS_MAX]
+    """Each weakness of a line once, with its weight where it stands, gravest first."""
+    ordered = sorted(map(_placed, found), key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line))
+    # A linter and a rule may see the same.
+    unique = {(each.path, each.line, each.cwe or each.rule): each for each in reversed(ordered)}
+    return tuple(reversed(unique.values()))[:FINDINGS_MAX]
 
 
 def _placed(found: Finding) -> Finding:
@@ -178,10 +177,8 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
             text = more.prose if action.applies(argument) else text
         elif action.writes(argument) or action.names_file(argument):
             texts.written.append(_written(argument))
-        elif action.runs_sql_in(argument.key, text):
-            texts.statements.append((place, text))
-        elif argument.key.lower() in CODE_KEYS and (action.runs_python or argument.path.endswith(".py")):
-            texts.code.append(piece_of(place, BY_NAME["python"], text))
+        elif (language := BY_NAME.get(action.language_of(argument))) and language.ast_grep:
+            texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
             told.append(f"{argument.key} = {msgspec.json.encode(text).decode()}")
     for argument in action.commands:
@@ -214,7 +211,10 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
                 short_quote(change.path), change.added, lenient=lenient, assignments=not is_generated(change)
             )
     for place, text in texts.words:
-        yield from secrets.findings(place, list(enumerate(text.split("\n"), start=1)))
+        for found in secrets.findings(place, list(enumerate(text.split("\n"), start=1))):
+            # Words name people, and arguments hold values: only a secret that is sure weighs as in a file.
+            lighter = found.weight == "ask" and (found.family == "privacy" or place == "the action's arguments")
+            yield replace(found, weight="note") if lighter else found
 
 
 def _unreadable(change: FileChange) -> str:

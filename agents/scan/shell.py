@@ -1,11 +1,10 @@
-"""Finds dangerous commands in shell scripts by parsing them.
+"""Reads shell scripts: which commands they run, with which words.
 
-The script is parsed (tree-sitter), each command's words are evaluated as far as the text allows, and rules judge the
-command. `echo "rm -rf /"`, a comment or a heredoc for cat are not commands. The reader follows lists, pipelines,
+The script is parsed (tree-sitter), and each command's words are evaluated as far as the text allows. `echo "rm -rf /"`, a comment or a heredoc for cat are not commands. The reader follows lists, pipelines,
 subshells, substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs that a shell reads, and prefixes such
 as sudo, env, xargs, timeout. Variables are known if the script assigns them a literal.
 
-``shell_rules`` has the rules for single programs. No finding repeats the command's own text.
+What is found is handed to a ``Judge``: ``commands`` has the one that knows which commands are dangerous.
 """
 
 from __future__ import annotations
@@ -13,13 +12,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
 
-from council.agents.scan import shell_rules
-from council.agents.scan.remote_rules import Grade, Judgement, judge_sql
-from council.agents.scan.shell_rules import DOWNLOADERS, INTERPRETERS, SHELLS, SQL_CLIENTS, Scene, base_name
+from council.agents.scan import shell_words
+from council.agents.scan.shell_words import (
+    DECODERS,
+    DOWNLOADERS,
+    INTERPRETERS,
+    SHELLS,
+    Scene,
+    base_name,
+    code_in,
+    language_of,
+    shell_in_code,
+)
 
 SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write
 LINE_CHARS_MAX = 6_000
@@ -54,17 +63,32 @@ _EMPTY = re.compile(r"[ \t]*(?:#.*)?$")
 _LANGUAGE = Language(tree_sitter_bash.language())
 
 
-@dataclass(frozen=True, slots=True)
-class ShellDanger:
-    """A command that harms or may harm. ``line`` counts from 1.
+class Judge(Protocol):
+    """Is handed what a script runs, in order. ``line`` counts from 1; words are evaluated.
 
-    ``grade``: ``destructive`` certainly harms when run; ``risky`` needs a justification that a static check can't
-    see; ``notable`` deserves a mention.
+    A stage is a command of a pipeline; ``<file`` and ``>file`` in its words are its redirections.
     """
 
-    kind: str
-    grade: Grade
-    line: int
+    def command(self, argv: list[str], scene: Scene, line: int) -> None:
+        """A command without its prefixes."""
+
+    def prefix(self, program: str, line: int) -> None:
+        """A prefix of a command, such as sudo."""
+
+    def flow(self, stages: list[list[str]], scene: Scene, line: int) -> None:
+        """A pipeline, also one of a single command."""
+
+    def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
+        """A file that output is redirected to."""
+
+    def query(self, argv: list[str], text: str, line: int) -> None:
+        """What a command is given as its input, if that is written out: SQL, if it is a database client."""
+
+    def code(self, language: str, text: str, line: int) -> None:
+        """A one-liner, or a heredoc, of an interpreter that is no shell."""
+
+    def prints_secret(self, stages: list[list[str]], scene: Scene) -> str:
+        """The mark of a substitution: "!" if it prints a secret, "?" a token, else ""."""
 
 
 @dataclass(slots=True)
@@ -76,35 +100,25 @@ class ParseEffort:
     nodes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ShellReading:
-    """The dangers in a script, in order; ``fault`` says why it was not read, or is ""."""
+def read_shell(script: str, judge: Judge, scene: Scene | None = None, work: ParseEffort | None = None) -> str:
+    """Hands every command in ``script`` to ``judge``. Never raises.
 
-    dangers: tuple[ShellDanger, ...] = ()
-    fault: str = ""
-
-
-def read_shell(script: str, scene: Scene | None = None, work: ParseEffort | None = None) -> ShellReading:
-    """Every dangerous command in ``script``. Never raises. A script above a limit gives a fault.
-
-    ``scene`` is what is known before it runs, and is updated, for a script in parts. ``work`` counts the effort of
-    all scripts of the same case.
+    Returns why the script, or a part of it, was not read, or "". ``scene`` is what is known before it runs, and is
+    updated, for a script in parts. ``work`` counts the effort of all scripts of the same case.
     """
     script = script.replace("\r\n", "\n").replace("\r", " ")  # "/\r" would be another word than "/"
-    reader = _Reader(scene or Scene(), work or ParseEffort())
+    reader = _Reader(judge, scene or Scene(), work or ParseEffort())
     reader.read(script, 0, 0)
-    unique = dict.fromkeys(sorted(reader.dangers, key=lambda danger: danger.line))
-    fault = reader.fault
     if reader.commands >= COMMANDS_MAX:
-        fault = f"shell text with more than {COMMANDS_MAX} commands"
-    return ShellReading(tuple(unique), fault)
+        return f"shell text with more than {COMMANDS_MAX} commands"
+    return reader.fault
 
 
 class _Reader:
     """Walks through one script and the scripts nested in it."""
 
-    def __init__(self, scene: Scene, work: ParseEffort) -> None:
-        self.dangers: list[ShellDanger] = []
+    def __init__(self, judge: Judge, scene: Scene, work: ParseEffort) -> None:
+        self.judge = judge
         self.scene = scene
         self.work = work
         self.commands = 0
@@ -149,14 +163,15 @@ class _Reader:
             self.fault = "shell text left unread: it takes the parser too many steps"
             return None
 
-    def add(self, line: int, *judgements: Judgement) -> None:
-        self.dangers += [ShellDanger(kind, grade, line + 1) for kind, grade in judgements]
-
     def _visit(self, node: Node, line: int, depth: int) -> None:
         match node.type:
             case "command":
                 self.commands += 1
                 self._command(node, line, depth)
+                if node.parent is None or node.parent.type not in {"pipeline", "redirected_statement"}:
+                    self._flow(node, line)
+            case "declaration_command" | "unset_command":
+                self._declare(node, line)
             case "variable_assignment":
                 self._assign(node)
             case "for_statement":
@@ -167,7 +182,9 @@ class _Reader:
             case "redirected_statement":
                 self._redirected(node, line, depth)
             case "file_redirect":
-                self._redirect(node, line)
+                for way, target, appends in self._redirects(node):
+                    if way == ">":
+                        self.judge.write(target, appends, self.scene, line + 1)
             case "function_definition":
                 self._function(node, line)
             case "test_command":
@@ -178,7 +195,18 @@ class _Reader:
                     self.fault = _CUT
 
     def _inspect(self, node: Node) -> None:
-        self.scene.looked_at.update(shell_rules.variables_in(_text(node)[:VALUE_CHARS_MAX]))
+        self.scene.looked_at.update(shell_words.variables_in(_text(node)[:VALUE_CHARS_MAX]))
+
+    def _declare(self, node: Node, line: int) -> None:
+        """``export A=b`` or ``unset A``, as a command."""
+        argv = [_text(node).split(maxsplit=1)[0]]
+        for child in self._children(node):
+            if child.type == "variable_assignment":
+                name, value = child.child_by_field_name("name"), child.child_by_field_name("value")
+                argv.append(f"{_text(name) if name else ''}={self.word(value) if value else ''}")
+            else:
+                argv.append(self.word(child))
+        self.judge.command(argv, self.scene, line + 1)
 
     def _assign(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -188,7 +216,8 @@ class _Reader:
 
     def _command(self, node: Node, line: int, depth: int) -> None:
         argv = self.argv(node)
-        self.add(line, *shell_rules.prefixes(argv))
+        for program in shell_words.prefixes(argv):
+            self.judge.prefix(program, line + 1)
         argv = self._unwrap(argv)
         if not argv:
             return
@@ -196,16 +225,24 @@ class _Reader:
             for child in self._children(node):
                 if child.type == "herestring_redirect":
                     self.read(self.word(child), line, depth + 1)
-        for nested in shell_rules.nested_scripts(argv):
+        for nested in shell_words.nested_scripts(argv):
             self.read(nested, line, depth + 1)
+        if one_liner := code_in(argv):
+            self._code(*one_liner, line, depth)
         if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops if X is empty
             self._inspect(node)
-        self.add(line, *shell_rules.judge(argv, self.scene))
+        shell_words.update_scene(argv, self.scene)
+        self.judge.command(argv, self.scene, line + 1)
+
+    def _code(self, language: str, code: str, line: int, depth: int) -> None:
+        self.judge.code(language, code, line + 1)
+        for nested in shell_in_code(code):
+            self.read(nested, line, depth + 1)
 
     def _unwrap(self, argv: list[str]) -> list[str]:
-        inner = shell_rules.unwrap(argv)
-        if inner and shell_rules.is_prefix(inner[0]):
-            self.fault = f"shell text left unread: more than {shell_rules.PREFIXES_MAX} prefixes of a command"
+        inner = shell_words.unwrap(argv)
+        if inner and shell_words.is_prefix(inner[0]):
+            self.fault = f"shell text left unread: more than {shell_words.PREFIXES_MAX} prefixes of a command"
         return inner
 
     def argv(self, node: Node) -> list[str]:
@@ -214,7 +251,8 @@ class _Reader:
         for child in self._children(node):
             if child.type == "command_name":
                 parts = self._children(child)
-                words.append(self.word(parts[0]) if parts else _text(child))
+                word = self.word(parts[0]) if parts else _text(child)
+                words += word.split() if parts and parts[0].type.endswith("expansion") else [word]
             elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "comment"}:
                 words.append(self.word(child))
         return words
@@ -264,10 +302,14 @@ class _Reader:
         return value or f"${{{name}}}"
 
     def _runs(self, node: Node) -> str:
-        """The name of the program in a substitution; a downloader's, if there is one."""
-        commands = (part for part in self._walk(node) if part.type == "command")
-        names = [_program(self._unwrap(self._plain(c))) for c in commands]
-        return next((name for name in names if name in DOWNLOADERS), names[0] if names else "")
+        """The program in a substitution, a downloader's if there is one, after the mark of one that prints a secret."""
+        commands = [self._plain(part) for part in self._walk(node) if part.type == "command"]
+        commands += [["cat", _text(part).lstrip("< ")] for part in self._children(node) if part.type == "file_redirect"]
+        stages = [self._unwrap(argv) or argv for argv in commands]
+        names = [_program(argv) for argv in stages]
+        telling = (name for known in (DOWNLOADERS, DECODERS) for name in names if name in known)
+        name = next(telling, names[0] if names else "")
+        return self.judge.prints_secret(stages, self.scene) + name
 
     def _plain(self, node: Node) -> list[str]:
         """A command's words as written, without quotes: enough to see which program it runs."""
@@ -275,43 +317,67 @@ class _Reader:
         return [_text(child).strip("\"'").replace("\\", "") for child in words]
 
     def _pipeline(self, node: Node, line: int, depth: int) -> None:
-        """The input of an interpreter: a download, decoded text, or a literal script."""
-        feed = ""
-        for command in self._pipe_parts(node):
-            argv = self._unwrap(self.argv(command))
+        """What goes through a pipeline. A literal text that reaches a shell is a script."""
+        text = ""
+        stages = self._stages(node)
+        for argv in stages:
             name = _program(argv)
-            if name in DOWNLOADERS:
-                feed = "download"
-            elif name in _ENDS:
-                feed = "unseen"
-            elif name in {"base64", "base32", "xxd"} and not _DECODES.isdisjoint(argv):
-                feed = feed if feed == "download" else "decoded"
-            elif name in {"echo", "printf"} and not feed:
-                feed = "text:" + " ".join(a for a in argv[1:] if not a.startswith("-") and "%s" not in a)
-            elif name in INTERPRETERS and shell_rules.reads_stdin(argv):
-                if feed == "download":
-                    self.add(line, (f"runs a download unread (piped into {name})", "destructive"))
-                elif feed == "decoded":
-                    self.add(line, (f"runs hidden code (decoded, then piped into {name})", "destructive"))
-                elif feed.startswith("text:") and name in SHELLS:
-                    self.read(feed[5:], line, depth + 1)
-                elif feed == "unseen":
+            if name in _ENDS:
+                text = _CUT
+            elif name in {"echo", "printf"} and not text:
+                text = " ".join(a for a in argv[1:] if not a.startswith("-") and "%s" not in a)
+            elif name in INTERPRETERS and shell_words.reads_stdin(argv):
+                if text == _CUT:
                     self.fault = _CUT
-                feed = ""
-            elif feed.startswith("text:") and name in SQL_CLIENTS:
-                self.add(line, *judge_sql(feed[5:], " ".join(argv)))
+                elif text and name in SHELLS:
+                    self.read(text, line, depth + 1)
+                elif text:
+                    self._code(language_of(argv), text, line, depth)
+                text = ""
+            elif text:
+                self.judge.query(argv, text, line + 1)
+        self.judge.flow(stages, self.scene, line + 1)
+
+    def _flow(self, node: Node, line: int) -> None:
+        if stages := self._stages(node):
+            self.judge.flow(stages, self.scene, line + 1)
+
+    def _stages(self, node: Node) -> list[list[str]]:
+        """The commands of a pipeline or of a single command, with ``<file`` and ``>file`` for their redirections."""
+        stages = []
+        for part in self._children(node) if node.type == "pipeline" else [node]:
+            if part.type == "pipeline":
+                stages += self._stages(part)
+            elif part.type in {"command", "subshell", "compound_statement", "redirected_statement"}:
+                found = [part] if part.type == "command" else list(self._commands_of(part))
+                argvs = (self.argv(command) for command in found)
+                stages += [self._unwrap(argv) or argv for argv in argvs]
+                if found and part.type == "redirected_statement":
+                    stages[-1] = stages[-1] + [f"{way}{file}" for way, file, _ in self._redirects(part)]
+        return stages
+
+    def _redirects(self, node: Node) -> Iterator[tuple[str, str, bool]]:
+        """("<" or ">", file, whether it appends) of a redirection to or from a file, or of each one below a node."""
+        for redirect in [node] if node.type == "file_redirect" else self._children(node):
+            target = redirect.child_by_field_name("destination") if redirect.type == "file_redirect" else None
+            operators = (child.type.strip("&|") for child in redirect.children[:2])
+            operator = next((each for each in operators if each[:1] in {"<", ">"}), "")
+            if target is not None and operator and target.type != "number":
+                yield ">" if ">" in operator else "<", self.word(target), operator == ">>"
 
     def _redirected(self, node: Node, line: int, depth: int) -> None:
-        """A heredoc or here-string is a script if a shell reads it, and SQL if a database client does."""
+        """A heredoc or here-string is a script if a shell reads it, and code if another interpreter does."""
         body = node.child_by_field_name("body")
-        if body is None or body.type not in {"command", "pipeline", "list"}:
+        if body is None or body.type not in {"command", "pipeline", "list", "subshell", "compound_statement"}:
             return
+        if body.type != "list":
+            self._flow(node, line)
         command = body if body.type == "command" else next(iter(self._commands_of(body)), None)
         argv = self._unwrap(self.argv(command)) if command is not None else []
         name = _program(argv)
         takes_input = name == "ssh" or _reads_a_script(argv)
-        if name in SHELLS and "-i" in argv and "/dev/tcp/" in _text(node):
-            self.add(line, ("opens a remote shell (/dev/tcp)", "destructive"))
+        if name in SHELLS and "-i" in argv and re.search("/dev/(?:tcp|udp)/", _text(node)):
+            self.judge.command(["remote-shell"], self.scene, line + 1)
         for redirect in self._children(node):
             if redirect.type == "heredoc_redirect":
                 text = "".join(_text(c) for c in self._children(redirect) if c.type == "heredoc_body")
@@ -323,16 +389,10 @@ class _Reader:
                 continue
             if takes_input:
                 self.read(text, line, depth + 1)
-            elif name in SQL_CLIENTS:
-                self.add(line, *judge_sql(text, " ".join(argv)))
-
-    def _redirect(self, node: Node, line: int) -> None:
-        target = node.child_by_field_name("destination")
-        operator = node.children[0].type if node.children else ""
-        if operator.isdigit() or operator == "file_descriptor":
-            operator = node.children[1].type if len(node.children) > 1 else ""
-        if target is not None and operator.startswith((">", "&>")):
-            self.add(line, *shell_rules.judge_write(self.word(target), append=">>" in operator))
+            elif language_of(argv) and shell_words.reads_stdin(argv):
+                self._code(language_of(argv), text, line, depth)
+            elif argv:
+                self.judge.query(argv, text, line + 1)
 
     def _function(self, node: Node, line: int) -> None:
         """A fork bomb: a function that starts itself twice, piped or in the background."""
@@ -342,15 +402,7 @@ class _Reader:
         own = [c for c in self._commands_of(body) if self._plain(c)[:1] == [_text(name)]]
         piped = [c for c in own if c.parent is not None and c.parent.type == "pipeline"]
         if len(piped) >= 2 or (len(own) >= 2 and "&" in [c.type for c in body.children]):
-            self.add(line, ("fork bomb", "destructive"))
-
-    def _pipe_parts(self, node: Node) -> Iterator[Node]:
-        """The commands of a pipeline in order, with redirected ones and those in braces."""
-        for child in self._children(node):
-            if child.type == "command":
-                yield child
-            elif child.type in {"redirected_statement", "subshell", "compound_statement"}:
-                yield from self._commands_of(child)
+            self.judge.command(["fork-bomb"], self.scene, line + 1)
 
     def _commands_of(self, node: Node) -> Iterator[Node]:
         return (part for part in self._walk(node, until="command") if part.type == "command")
@@ -395,7 +447,7 @@ def _program(argv: list[str]) -> str:
 
 
 def _reads_a_script(argv: list[str]) -> bool:
-    return _program(argv) in SHELLS and shell_rules.reads_stdin(argv)
+    return _program(argv) in SHELLS and shell_words.reads_stdin(argv)
 
 
 def _pieces(script: str) -> Iterator[tuple[int, str]]:

@@ -8,17 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from council.agents.mind import Case
-from council.agents.scan import commands, shell_finder
-from council.agents.scan.action import CODE_KEYS, Argument, ParsedAction
+from council.agents.scan import commands, constants, shell_finder, sql
+from council.agents.scan.action import ParsedAction
 from council.agents.scan.change import FileChange, Hunk, ScannedText, short_quote
 from council.agents.scan.finding import Finding
-from council.agents.scan.languages import is_docs, is_test
+from council.agents.scan.languages import is_docs, is_generated, is_test
 from council.agents.scan.shell import ParseEffort
 from council.agents.scan.shell_words import Scene
 
 SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
 PROSE_COMMANDS_MAX = 2_000  # lines of text that may be commands: a document of about 300 kB; they take 0.1 s
+FOLDED_COMMANDS_MAX = 50  # texts put together from constants that are read as commands
 
+_COMMAND = re.compile(r"\s*(?:[a-z_-]{2,20}/|/[a-z/]{2,40})?[a-z]{2,20}\s+[-/.~$*\w]")
 _NPM_HOOKS = ("preinstall", "install", "postinstall")  # they run where the package is installed
 _VERSION = re.compile(r"[~^<>=v*]{0,2}\d")  # of a package that is named install
 
@@ -37,7 +39,7 @@ class _Shell:
             fault = f"more than {SHELL_CHARS_MAX:,} characters of shell text in one proposal"
             self.unread.append(f"{place}: {fault}")
             return []
-        reading = commands.read(script, place, scene, self._work)
+        reading = commands.read(script, place, scene, self._work, in_file=scene is not None)
         if reading.fault:
             self.unread.append(f"{place}: {reading.fault}")
         return list(reading.findings)
@@ -51,6 +53,7 @@ def findings(
     found = [each for change in changes for each in _in_file(change, shell)]
     found += _in_prose(case, reading, shell)
     found += _in_action(action, shell)
+    found += _in_constants(changes, shell)
     return found, shell.unread
 
 
@@ -129,16 +132,26 @@ def _in_prose(case: Case, reading: ScannedText, shell: _Shell) -> Iterator[Findi
 def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
     for argument in (*action.args, *action.commands):
         place = f"the action's {argument.key[:40]!r}"
-        if action.writes(argument) or action.names_file(argument):
-            yield from commands.written_file(argument.path, place)
-        for script in _run_by(action, argument):
-            yield from shell.read(script, place)
+        language = action.language_of(argument)
+        if language == "shell":
+            yield from shell.read(argument.text, place)
+        elif language == "sql":
+            yield from sql.findings(argument.text, place, around=action.tool)
+        elif language:
+            for script, _ in shell_finder.in_block(language, argument.text):
+                yield from shell.read(script, place)
+            # What a rule asks about in a one-liner is usual in longer code.
+            found = commands.code(language, argument.text, place)
+            yield from (each for each in found if each.weight == "stop")
+    for path in action.written_paths:
+        yield from commands.written_file(path, "the action's file")
 
 
-def _run_by(action: ParsedAction, argument: Argument) -> Iterator[str]:
-    """The shell text in an argument: the argument itself, or what code in it runs."""
-    key = argument.key.lower()
-    if action.runs_python and key in CODE_KEYS:
-        yield from (script for script, _ in shell_finder.in_block("python", argument.text))
-    elif action.runs_shell_in(key):
-        yield argument.text
+def _in_constants(changes: Sequence[FileChange], shell: _Shell) -> Iterator[Finding]:
+    """The commands that the change puts together from constants."""
+    read = [each for each in changes if not (is_docs(each.path) or is_generated(each) or is_test(each.path))]
+    folded = [each for each in constants.fold(read) if _COMMAND.match(each.text)]
+    for each in folded[:FOLDED_COMMANDS_MAX]:
+        for found in shell.read(each.text, short_quote(each.path)):
+            if found.weight == "stop":
+                yield replace(found, line=each.line)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from council.agents.mind import Case
 from council.agents.scan.personal import words
-from council.agents.static.actions import Argument, ParsedAction, holds_diff, read_action
+from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
 
 Effect = Literal["deletes", "pays", "sends", "writes"]
 

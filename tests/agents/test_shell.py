@@ -7,23 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_sitter import Language, Parser, Point, Tree
 
+from council.agents.scan.commands import read as read_shell
 from council.agents.scan.shell import (
     LINE_CHARS_MAX,
     PIECE_CHARS_MAX,
     SCRIPT_CHARS_MAX,
     STEPS_MAX,
     ParseEffort,
-    read_shell,
 )
 from council.agents.scan.shell_finder import commands_in_prose, in_block, in_lines
 from tests.examples import tried
 
 
-def grades_of(script: str) -> set[str]:
-    return {danger.grade for danger in read_shell(script).dangers}
+def weights_of(script: str) -> set[str]:
+    return {finding.weight for finding in read_shell(script).findings}
 
 
-DESTRUCTIVE = [
+STOPPED = [
     "rm -rf /",
     "rm -rf /\r\n",
     "rm -r -f /*",
@@ -71,11 +71,11 @@ DESTRUCTIVE = [
 
 def test_destructive_commands_are_found() -> None:
     assert {
-        script: found for script in DESTRUCTIVE if "destructive" not in (found := grades_of(script))
+        script: found for script in STOPPED if "stop" not in (found := weights_of(script))
     } == {}
 
 
-RISKY = [
+ASKED = [
     'rm -rf "$DIR"/*',
     'rm -rf "$a$b/"',
     "rm -rf *",
@@ -88,7 +88,7 @@ RISKY = [
 
 
 def test_risky_commands_are_found() -> None:
-    assert {script: found for script in RISKY if (found := grades_of(script)) != {"risky"}} == {}
+    assert {script: found for script in ASKED if (found := weights_of(script)) != {"ask"}} == {}
 
 
 HARMLESS = [
@@ -120,20 +120,20 @@ HARMLESS = [
 
 
 def test_harmless_commands_pass() -> None:
-    assert {script: found for script in HARMLESS if (found := read_shell(script).dangers) != ()} == {}
+    assert {script: found for script in HARMLESS if (found := read_shell(script).findings) != ()} == {}
 
 
-def test_reach_lowers_and_raises_the_grade() -> None:
-    grades = [
-        read_shell(f"aws s3 rb s3://{name} --force").dangers[0].grade
+def test_reach_lowers_and_raises_the_weight() -> None:
+    weights = [
+        read_shell(f"aws s3 rb s3://{name} --force").findings[0].weight
         for name in ("staging-assets", "prod-assets", "assets")
     ]
-    assert grades == ["notable", "destructive", "destructive"]
+    assert weights == ["ask", "stop", "stop"]
 
 
 def test_the_line_is_that_of_the_command() -> None:
-    assert read_shell("echo a\n\nrm -rf /\n").dangers[0].line == 3
-    assert read_shell("echo a\n" * 3_000 + "rm -rf /\n").dangers[0].line == 3_001  # in a later piece
+    assert read_shell("echo a\n\nrm -rf /\n").findings[0].line == 3
+    assert read_shell("echo a\n" * 3_000 + "rm -rf /\n").findings[0].line == 3_001  # in a later piece
 
 
 def test_what_is_too_long_is_a_fault_not_a_pass() -> None:
@@ -145,9 +145,10 @@ def test_what_is_too_long_is_a_fault_not_a_pass() -> None:
 def in_file(path: str, text: str) -> list[int]:
     """Lines of the file that are dangerous."""
     lines = list(enumerate(text.split("\n"), start=1))
-    return [
-        origin[d.line - 1] for script, origin in in_lines(path, lines) for d in read_shell(script).dangers
+    found = [
+        origin[d.line - 1] for script, origin in in_lines(path, lines) for d in read_shell(script).findings
     ]
+    return list(dict.fromkeys(found))
 
 
 def test_shell_text_is_found_where_it_hides() -> None:
@@ -198,7 +199,7 @@ def test_hostile_scripts_are_bounded(unit: str) -> None:
 @settings(max_examples=tried(100), deadline=None)
 @given(st.text(alphabet=st.sampled_from("rm -f/*$(){}|&;<>'\"`\\\nab=E#~[]!:\0é"), max_size=400))
 def test_any_script_is_read(script: str) -> None:
-    for danger in read_shell(script).dangers:
+    for danger in read_shell(script).findings:
         assert 1 <= danger.line <= script.count("\n") + 1
 
 
@@ -226,11 +227,11 @@ def test_the_parser_is_given_ascii_alone(script: str) -> None:
 
 def test_a_foreign_letter_makes_another_word() -> None:
     scripts = ["rm -rf /é", "rm -rf ~é", "émkfs /dev/sda", 'rm -rf "$É"x/*']
-    assert {script: found for script in scripts if (found := read_shell(script).dangers)} == {}
+    assert {script: found for script in scripts if (found := read_shell(script).findings)} == {}
 
 
 def test_foreign_letters_hide_nothing() -> None:
-    assert [d.line for d in read_shell("echo größe # 大\nrm -rf / # ok ✓").dangers] == [2]
+    assert [d.line for d in read_shell("echo größe # 大\nrm -rf / # ok ✓").findings] == [2]
 
 
 LIMITED = {
@@ -255,7 +256,7 @@ def test_what_is_past_a_limit_is_a_fault(script: str) -> None:
 
 def test_a_variable_set_anew_is_read_again() -> None:
     reading = read_shell(f"A={'x' * 5_000}\nA=/\nrm -rf $A")
-    assert (reading.fault, [danger.line for danger in reading.dangers]) == ("", [3])
+    assert (reading.fault, [danger.line for danger in reading.findings]) == ("", [3])
 
 
 def padded(last: str) -> str:
@@ -289,7 +290,7 @@ LONG = {
 @pytest.mark.parametrize("script", LONG.values(), ids=LONG)
 def test_length_hides_nothing(script: str) -> None:
     reading = read_shell(script)
-    assert "destructive" in {danger.grade for danger in reading.dangers}
+    assert "stop" in {finding.weight for finding in reading.findings}
     assert reading.fault == ""
 
 
@@ -305,4 +306,4 @@ HIDING = {
 @pytest.mark.parametrize(("path", "lines"), HIDING.values(), ids=HIDING)
 def test_length_hides_no_shell_text_in_a_file(path: str, lines: list[str]) -> None:
     scripts = [script for script, _ in in_lines(path, list(enumerate(lines, start=1)))]
-    assert [d.grade for script in scripts for d in read_shell(script).dangers] == ["destructive"]
+    assert [d.weight for script in scripts for d in read_shell(script).findings] == ["stop"]

@@ -18,10 +18,11 @@ from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
-from council.agents.scan import datafiles, other_languages, python, python_dangers, shell
+from council.agents.scan import datafiles, python, shell
 from council.agents.scan.change import read_changes
+from council.agents.scan.commands import read as read_shell
 from council.agents.scan.secrets import find_private
-from council.agents.scan.shell import ParseEffort, read_shell
+from council.agents.scan.shell import ParseEffort
 from tests.agents.test_minds_together import one_file
 
 SLOW = Path(__file__).parent.parent / "corpus" / "slow"
@@ -124,7 +125,7 @@ def test_the_same_script_is_read_in_the_same_steps() -> None:
 )
 def test_a_nested_script_past_a_limit_is_not_passed_over_in_silence(script: str) -> None:
     reading = read_shell(script)
-    assert reading.fault or reading.dangers
+    assert reading.fault or reading.findings
 
 
 @pytest.mark.parametrize("mind", [Prime(), Lite(), CodeMind()], ids=["prime", "lite", "codemind"])

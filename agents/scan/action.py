@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 DEPTH_MAX = 8  # nesting of arguments that is read
 ARGS_MAX = 2_000  # values of arguments that are read
 # Names of arguments that hold a file's text, and those that hold its name.
-CODE_KEYS = {"code", "content", "contents", "source", "text", "script", "body"}
-_PATH_KEYS = ("path", "file", "filename", "file_path")
+CODE_KEYS = {
+    "code", "content", "contents", "source", "text", "script", "body", "file_text", "file_content", "new_content",
+}  # fmt: skip
+_PATH_KEYS = ("path", "file", "filename", "file_path", "filepath", "target_file", "file_name", "notebook_path")
+_TARGET_KEYS = {*_PATH_KEYS, "destination", "dest", "target", "new_path", "to_path"}
 _SHELL_TOOLS = re.compile(
-    r"(?:^|[^a-z])(?:shell|bash|sh|zsh|exec|execute|terminal|command|cmd|ssh|subprocess|run)(?:$|[^a-z])"
+    r"(?:^|[^a-z])(?:shell|bash|sh|zsh|exec|execute|terminal|command|cmd|ssh|subprocess|run|console|powershell|pwsh|"
+    r"cli|process|spawn)(?:$|[^a-z])"
 )
 _SHELL_KEYS = re.compile(r"^(?:command|commands|cmd|script|shell|run|argv|line)$")
 _SQL_KEYS = re.compile(r"^(?:sql|query|statement|statements)$")
@@ -24,13 +28,25 @@ _SQL_TOOLS = re.compile(
 _SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|begin|grant)\b", re.IGNORECASE)
 _PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
 _LANGUAGE_KEYS = {"language", "lang", "kernel"}
-_PYTHON = re.compile("i?python")
+_LANGUAGES = (
+    ("shell", re.compile(r"(?:ba|z|k|da)?sh|shell|console|terminal")),
+    ("sql", re.compile(r"\w{0,20}sql\w{0,10}")),
+    ("python", re.compile(r"i?python[\d.]{0,5}|py")),
+    ("javascript", re.compile(r"javascript|js|node(?:js)?|typescript|ts|deno|bun")),
+    ("ruby", re.compile(r"ruby|rb")), ("perl", re.compile("perl")), ("php", re.compile("php")),
+)  # fmt: skip
 # A tool writes a file only if its name has one of these words, and no others.
 _WRITES_ALONE = {"write", "overwrite", "create", "save", "edit", "append"}
 _WRITES = _WRITES_ALONE | {"update", "put", "add", "replace", "modify"}
 _WRITES_WHAT = {
     "file", "files", "filesystem", "fs", "text", "to", "in", "a", "new", "multi", "mcp", "local", "editor",
 }  # fmt: skip
+# Commands of an editor that are not run, by the name that some editors give to the argument.
+_EDITS = {"create", "str_replace", "insert", "undo_edit", "write", "append", "replace", "edit", "delete", "rename"}
+_LOOKS = {"view", "read", "open", "list"}
+_EDITORS = re.compile(r"edit|str_replace|write|file")
+_CHANGES = _WRITES | {"apply", "copy", "move", "rename", "patch", "link", "symlink", "upload", "install", "str"}
+_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete|Move to|Move) ?(?:File)?: (\S.{0,300})$", re.MULTILINE)
 _APPLIES = re.compile(r"(?:^|[^a-z])(?:apply|u?diffs?|patch(?:es)?)(?:$|[^a-z])")
 # Tools that send data from this machine. A wrong match only means a closer look.
 _SENDS = re.compile(
@@ -54,7 +70,8 @@ class Argument(NamedTuple):
 class ParsedAction:
     """An action as it is read. ``tool`` is in lower case, in separate words; it is "" if there is no action.
 
-    ``runs_shell``, ``runs_python``, ``sends``: by the names of the tool and its arguments. ``commands`` are the lists
+    ``runs_shell``, ``runs_python``, ``sends``: by the names of the tool and its arguments. ``language`` is the one that
+    an argument names, such as ``shell``, ``sql`` or ``python``. ``commands`` are the lists
     whose items are separate lines in ``args``, or separate texts; each is joined, as it may be one command.
     """
 
@@ -64,6 +81,7 @@ class ParsedAction:
     runs_shell: bool
     runs_python: bool
     sends: bool
+    language: str = ""
 
     def runs_sql_in(self, key: str, text: str) -> bool:
         """Whether it runs an argument as SQL; an argument named query may be another kind of query."""
@@ -74,11 +92,39 @@ class ParsedAction:
         """Whether it runs an argument as a command."""
         return bool(_SHELL_KEYS.match(key)) or (self.runs_shell and not _SQL_KEYS.match(key))
 
+    def language_of(self, argument: Argument) -> str:
+        """The language in which it runs an argument: ``shell``, ``sql``, ``python`` and others; "" if it runs none."""
+        key, text = argument.key.lower(), argument.text
+        if self.does_not_run(argument) or key in _LANGUAGE_KEYS:
+            return ""
+        if self.language and key in CODE_KEYS | {"input", "snippet", "program"}:
+            return self.language
+        if self.runs_python and key in CODE_KEYS:
+            return "python"
+        if self.runs_sql_in(key, text):
+            return "sql" if " " in text else ""
+        return "shell" if self.runs_shell_in(key) else ""
+
+    def does_not_run(self, argument: Argument) -> bool:
+        """Whether an argument is a command of an editor, such as ``create``, or its text."""
+        commands = {each.text for each in self.args if each.key.lower() == "command"}
+        return bool(_EDITORS.search(self.tool) and commands & (_EDITS | _LOOKS))
+
+    @property
+    def written_paths(self) -> list[str]:
+        """The files that it writes, as far as the names of the tool and its arguments say so."""
+        paths = [path for each in self.args for path in _PATCHED.findall(each.text)]
+        words = set(re.findall("[a-z]+", self.tool))
+        looks = any(each.key.lower() == "command" and each.text in _LOOKS for each in self.args)
+        if words & _CHANGES and not looks:
+            paths += [each.text for each in self.args if each.key.lower() in _TARGET_KEYS and "\n" not in each.text]
+        return list(dict.fromkeys(paths))
+
     def names_file(self, argument: Argument) -> bool:
         """Whether an argument is the text of a named file, and is not run at once."""
         key = argument.key.lower()
         is_text = bool(argument.path) and key in CODE_KEYS
-        return is_text and not (self.runs_python or self.runs_shell_in(key))
+        return is_text and (self.does_not_run(argument) or not (self.runs_python or self.runs_shell_in(key)))
 
     def writes(self, argument: Argument) -> bool:
         """Whether an argument is certainly the text of a file that is written here, and goes nowhere else."""
@@ -99,14 +145,16 @@ def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
     tool = _apart(str(given.get("tool", "")))
     args, commands = _arguments(given.get("args"))
     keys = [argument.key.lower() for argument in args]
-    languages = (argument.text.lower() for argument in args if argument.key.lower() in _LANGUAGE_KEYS)
+    named = [argument.text.lower() for argument in args if argument.key.lower() in _LANGUAGE_KEYS]
+    language = next((name for name, spelled in _LANGUAGES if any(map(spelled.fullmatch, named))), "")
     return ParsedAction(
         tool,
         args,
         commands,
         runs_shell=bool(_SHELL_TOOLS.search(tool)) or any(map(_SHELL_KEYS.match, keys)),
-        runs_python=bool(_PYTHON_TOOLS.search(tool)) or any(map(_PYTHON.match, languages)),
+        runs_python=bool(_PYTHON_TOOLS.search(tool)) or language == "python",
         sends=bool(_SENDS.search(tool)) or not _ADDRESSES.isdisjoint(keys),
+        language=language,
     )
 
 

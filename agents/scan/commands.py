@@ -1,0 +1,412 @@
+"""Judges shell commands by the rows of ``rules/commands/``: which destroy, give rights away, or weaken a system.
+
+A row names a program, its verb (words in order), flags and targets, all of which a command must have. ``shell`` parses
+scripts and evaluates words; ``flow`` follows secrets from command to command; ``sql`` reads what a database is told.
+The gravest row that matches is a command's finding. No finding repeats the command's own text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from council.agents.scan import flow, sql
+from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
+from council.agents.scan.reach import reach
+from council.agents.scan.shell import ParseEffort, read_shell
+from council.agents.scan.shell_words import Scene, base_name
+
+_T = TypeVar("_T")
+RULES = Path(__file__).parent / "rules" / "commands"
+BAD_MIN, GOOD_MIN = 5, 3  # examples of a row
+LINE_CHARS_MAX = 8_000  # of one command; a line of a script is shorter
+WORD_CHARS_MAX = 4_000
+SPAN_MAX = 800  # characters that .* spans in a row: a hostile line would cost the square of its length
+_SPAN = re.compile(r"(?<!\(\?=)(?<!\(\?!)\.\*")
+
+
+class Flags(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Each entry lists the spellings of one flag, such as ``-r -R --recursive``; ``--replicas=0`` has a value."""
+
+    all_of: tuple[str, ...] = ()
+    any_of: tuple[str, ...] = ()
+
+
+class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A row of the table. ``targets`` is searched in each word after the verb, ``line`` in all words as one line.
+
+    A word in which ``except`` is found is no target. ``verb`` may hold ``a|b``, and ``*`` for any words. With
+    ``reach``, the weight shifts by one step: up for production, down for test systems. ``in_files`` is the weight in a
+    file, which is reviewed before it runs. Each line of ``bad`` is a
+    command that must have at least this weight by this row, each of ``good`` one that the row must not match.
+    """
+
+    id: str
+    program: tuple[str, ...]
+    weight: Weight
+    family: Family
+    message: str
+    bad: str
+    good: str
+    verb: tuple[str, ...] = ()
+    flags: Flags = Flags()
+    targets: str = ""
+    excepted: str = msgspec.field(name="except", default="")
+    line: str = ""
+    unless: tuple[str, ...] = ()
+    reach: bool = False
+    in_files: Weight | None = None
+    cwe: int = 0
+
+
+class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``programs.yml``: regexes with a name, which rows use as ``<name>``; options that take a value, by program; and
+    which words of a program are files that it writes (``last``, ``all``, ``after-first`` or a regex on the word)."""
+
+    names: dict[str, str]
+    options: dict[str, str]
+    writes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    row: Row
+    targets: re.Pattern[str]
+    excepted: re.Pattern[str] | None
+    line: re.Pattern[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows, by program, in the order of the files."""
+
+    by_program: dict[str, list[_Compiled]]
+    programs: Programs
+
+    @property
+    def rows(self) -> list[Row]:
+        return list({each.row.id: each.row for rows in self.by_program.values() for each in rows}.values())
+
+
+@cache
+def table(folder: Path = RULES) -> Table:
+    """Loads the rows of a folder. Raises ValueError, which names the file, the row and why, if one is wrong."""
+    programs = _convert(_loaded(folder / "programs.yml"), Programs, "programs.yml")
+    by_program: dict[str, list[_Compiled]] = {}
+    seen: set[str] = set()
+    for path in sorted(folder.glob("*.yml")):
+        if path.name == "programs.yml":
+            continue
+        items = _loaded(path)
+        if not isinstance(items, list):
+            raise ValueError(f"{path.name}: expected a list of rows, found {type(items).__name__}")
+        for number, item in enumerate(items, start=1):
+            place = f"{path.name}, row {item.get('id', number) if isinstance(item, dict) else number}"
+            compiled = _compiled(_convert(item, Row, place), programs, place)
+            if compiled.row.id in seen:
+                raise ValueError(f"{place}: another row has this id; ids must be unique")
+            seen.add(compiled.row.id)
+            for program in compiled.row.program:
+                by_program.setdefault(program, []).append(compiled)
+    return Table(by_program, programs)
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def _convert(item: Any, kind: type[_T], place: str) -> _T:
+    try:
+        return msgspec.convert(item, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def _compiled(row: Row, programs: Programs, place: str) -> _Compiled:
+    for text, least, key in ((row.bad, BAD_MIN, "bad"), (row.good, GOOD_MIN, "good")):
+        if (count := len(text.splitlines())) < least:
+            raise ValueError(f"{place}: {key} has {count} command lines, expected at least {least}")
+
+    def pattern(key: str, regex: str) -> re.Pattern[str]:
+        try:
+            named = re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", regex)
+            return re.compile(_SPAN.sub(f".{{0,{SPAN_MAX}}}", named))
+        except KeyError as error:
+            raise ValueError(f"{place}: {key} uses <{error.args[0]}>, which programs.yml does not name") from error
+        except re.error as error:
+            raise ValueError(f"{place}: {key} is no regular expression: {error}") from error
+
+    return _Compiled(
+        row,
+        pattern("targets", row.targets),
+        pattern("except", row.excepted) if row.excepted else None,
+        pattern("line", row.line) if row.line else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """A command's words. ``operands`` are those after options are set aside; True: it may be an option's value."""
+
+    flags: list[tuple[str, str]]
+    operands: list[tuple[str, bool]]
+    line: str
+
+
+def _words(argv: list[str], takes: str) -> _Words:
+    flags: list[tuple[str, str]] = []
+    operands: list[tuple[str, bool]] = []
+    taking = takes.split()
+    rest, at = argv[1:], 0
+    while at < len(rest):
+        word, following = rest[at], "".join(rest[at + 1 : at + 2])
+        at += 1
+        if word == "--":
+            operands += [(each, False) for each in rest[at:]]
+            break
+        if not word.startswith("-") or word == "-":
+            after_option = at >= 2 and rest[at - 2].startswith("-") and "=" not in rest[at - 2]
+            operands.append((word, after_option))
+            continue
+        name, has_value, value = word.partition("=")
+        flags.append((name, value if has_value else following))
+        at += name in taking and not has_value
+    return _Words(flags, operands, " ".join(rest)[:LINE_CHARS_MAX])
+
+
+def _has(words: _Words, spellings: str) -> bool:
+    """Whether one of a flag's spellings is there, also among combined letters; a value is a regular expression."""
+    for spelling in spellings.split():
+        name, _, wanted = spelling.partition("=")
+        for flag, value in words.flags:
+            combined = len(name) == 2 and name[1] in flag and re.fullmatch(r"-[A-Za-z]{2,8}", flag) is not None
+            if (flag == name or combined) and (re.fullmatch(wanted, value) if wanted else value != "false"):
+                return True
+    return False
+
+
+def _after_verb(words: _Words, verb: tuple[str, ...]) -> list[str] | None:
+    """The operands after the verb; None if it is not there. A word after an option may be its value: it is skipped."""
+    at = 0
+    skips = False
+    for wanted in verb:
+        if wanted == "*":
+            skips = True
+            continue
+        while at < len(words.operands) and words.operands[at][0] not in wanted.split("|"):
+            if not (skips or words.operands[at][1]):
+                return None
+            at += 1
+        if at == len(words.operands):
+            return None
+        at, skips = at + 1, False
+    return [word for word, _ in words.operands[at:]]
+
+
+def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
+    row = compiled.row
+    if any(_has(words, flag) for flag in row.unless) or not all(_has(words, flag) for flag in row.flags.all_of):
+        return False
+    if row.flags.any_of and not any(_has(words, flag) for flag in row.flags.any_of):
+        return False
+    if compiled.line is not None and not compiled.line.search(words.line):
+        return False
+    targets = _after_verb(words, row.verb)
+    if targets is None:
+        return False
+    if not row.targets:
+        return True
+    forms = ({each[:WORD_CHARS_MAX], path_of(each[:WORD_CHARS_MAX], scene)} for each in chain(targets, (value for _, value in words.flags if value)))
+    excepted = compiled.excepted
+    return any(
+        any(map(compiled.targets.search, each)) and not (excepted and any(map(excepted.search, each)))
+        for each in forms
+    )
+
+
+_HOME = re.compile(r"^(?:\$\{HOME\}|/root|/home/[^/*]{1,64}|/Users/[^/*]{1,64}|~[a-z0-9_-]{1,32})(?=/|$)")
+_GIVEN = frozenset(  # variables that CI systems and shells set, and that are never empty there
+    "GITHUB_WORKSPACE RUNNER_TEMP TMPDIR CI_PROJECT_DIR WORKSPACE PWD OLDPWD BUILD_SOURCESDIRECTORY item".split()
+)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*|\d)\}")
+
+
+def path_of(word: str, scene: Scene) -> str:
+    """A word as a path: absolute, ``~`` for home folders, without a last ``/*``.
+
+    ``:unset``: it is / if a variable is empty, which nothing prevents; ``:maybe-unset``: something not shown may.
+    ``:project``: the folder that the script starts in, or its history.
+    """
+    path = re.sub(r"/{2,}", "/", word.removeprefix("file://"))
+    if scene.directory[:1] in {"/", "~", "$"} and path[:1] not in {"/", "~", "$", "-", ""}:
+        path = scene.directory.rstrip("/") + "/" + path.removeprefix("./")
+    names = _VARIABLE.findall(path)
+    if names and not scene.stops_on_unset and not any(name in _GIVEN or name in scene.looked_at for name in names):
+        if re.fullmatch(r"/+\.?\**", _VARIABLE.sub("", path)):
+            is_set_elsewhere = not scene.is_whole or any(name.isdigit() for name in names)
+            return ":maybe-unset" if is_set_elsewhere else ":unset"
+    if path in {".", "*", "./", "./*", ".git", "./.git"}:
+        return path if scene.directory else ":project"
+    if "/../" in path or "/./" in path or path.endswith("/.."):
+        path = posixpath.normpath(path) + ("/*" if path.endswith("*") else "")
+    path = _HOME.sub("~", re.sub(r"(?:/\.?\**|/\{[^{}]*\}|/\.)$", "", path))
+    return path or "/" * bool(word)
+
+
+_CONSOLES = frozenset("redis-cli valkey-cli mongosh mongo cqlsh influx mongoexport etcdctl vault at batch crontab".split())
+
+
+def _shifted(weight: Weight, around: str) -> Weight | None:
+    """The weight of a rule by what the words around it reach; a step down from the least is none."""
+    step = {"wide": -1, "limited": 1}.get(reach(around), 0)
+    at = max(WEIGHTS.index(weight) + step, 0)
+    return WEIGHTS[at] if at < len(WEIGHTS) else None
+
+
+@dataclass
+class _Judge:
+    """Takes what ``shell`` reads, and collects the findings."""
+
+    place: str
+    in_file: bool = False
+    sql_chars: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    one_liners: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def add(self, row: Row | flow.FlowRow, weight: Weight, line: int) -> None:
+        self.findings.append(Finding(row.id, row.family, weight, self.place, line, row.message, row.cwe))
+
+    def command(self, argv: list[str], scene: Scene, line: int) -> None:
+        self._rows(argv, scene, line)
+        for target in _written(argv):
+            self.write(target, True, scene, line)
+        for word in argv[1:]:
+            if " " in word:
+                self.query(argv, word, line)
+
+    def _rows(self, argv: list[str], scene: Scene, line: int) -> None:
+        rules, name = table(), base_name(argv[0]).lstrip("@")
+        short = name if name in rules.by_program else re.split(r"\.|\d", name, maxsplit=1)[0]
+        words = _words(argv, rules.programs.options.get(short, ""))
+        if len(words.line) == LINE_CHARS_MAX:
+            message = f"A command of more than {LINE_CHARS_MAX} characters, not read to its end. Put it in a file."
+            self.findings.append(Finding("command-long", "command", "ask", self.place, line, message))
+        found = []
+        for compiled in rules.by_program.get(short, ()):
+            if _match(compiled, words, scene):
+                row = compiled.row
+                weight = (row.in_files if self.in_file else None) or row.weight
+                if shifted := _shifted(weight, words.line) if row.reach else weight:
+                    found.append((shifted, row))
+        gravest = min((weight for weight, _ in found), key=WEIGHTS.index, default=None)
+        first = {row.family: row for weight, row in reversed(found) if weight == gravest}
+        for row in reversed(first.values()):
+            self.add(row, gravest or row.weight, line)
+
+    def prefix(self, program: str, line: int) -> None:
+        self._rows([f"prefix:{program}"], Scene(), line)
+
+    def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
+        self._rows([">", *["-a"] * append, target], scene, line)
+
+    def flow(self, stages: list[list[str]], scene: Scene, line: int) -> None:
+        for row in flow.judge(stages, scene):
+            self.add(row, row.weight, line)
+
+    def query(self, argv: list[str], text: str, line: int) -> None:
+        name = base_name(argv[0])
+        dialect = sql.dialect_of(name)
+        if dialect is not None:
+            self.sql_chars += len(text)
+            if self.sql_chars > sql.SQL_CHARS_MAX:
+                text = " " * (sql.SQL_CHARS_MAX + 1)  # unread, as a text of that length is
+            for found in sql.findings(text, self.place, dialect, around=" ".join(argv)):
+                self.findings.append(replace(found, line=line))
+        elif name in _CONSOLES and text not in argv:
+            self._rows([name, *text.split()], Scene(), line)
+
+    def code(self, language: str, text: str, line: int) -> None:
+        self.one_liners.append((language, text, line))
+        self._rows([f"code:{language}", "--", " ".join(text.split())], Scene(), line)
+
+    def prints_secret(self, stages: list[list[str]], scene: Scene) -> str:
+        return flow.mark(stages, scene)
+
+
+def _written(argv: list[str]) -> list[str]:
+    """The files that a command writes, besides redirections."""
+    name = base_name(argv[0])
+    how = table().programs.writes.get(name, "")
+    operands = [word for word, _ in _words(argv, "").operands]
+    match how:
+        case "":
+            return []
+        case "last":
+            return operands[-1:] if len(operands) > 1 else []
+        case "all":
+            return operands
+        case _:
+            line = " ".join(argv[1:])
+            return [found for found in re.findall(how, line)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The findings in a script, in order of their lines. ``fault`` says why a part was not read, or is "".
+
+    ``one_liners`` are (language, code, line) of the interpreters that it runs.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    fault: str = ""
+    one_liners: tuple[tuple[str, str, int], ...] = ()
+
+
+def read(
+    script: str,
+    place: str = "",
+    scene: Scene | None = None,
+    work: ParseEffort | None = None,
+    *,
+    in_file: bool = False,
+) -> Reading:
+    """What a script does that is dangerous. Never raises.
+
+    ``scene`` and ``work``: see ``shell.read_shell``. ``in_file``: it stands in a file, and is not run now.
+    """
+    judge = _Judge(place, in_file)
+    fault = read_shell(script, judge, scene, work)
+    unique = dict.fromkeys(sorted(judge.findings, key=lambda finding: finding.line))
+    return Reading(tuple(unique), fault, tuple(judge.one_liners))
+
+
+def findings(script: str, place: str, scene: Scene | None = None, work: ParseEffort | None = None) -> list[Finding]:
+    """The findings in a script; what could not be read is one that asks."""
+    reading = read(script, place, scene, work)
+    unread = Finding("shell-unread", "command", "ask", place, 0, f"Not read: {reading.fault}. Split it.")
+    return [*reading.findings, *([unread] if reading.fault else [])]
+
+
+def code(language: str, text: str, place: str) -> list[Finding]:
+    """The findings in code that an interpreter is given, by the rows of one-liners."""
+    judge = _Judge(place)
+    judge.code(language, text, 0)
+    return judge.findings
+
+
+def written_file(path: str, place: str) -> list[Finding]:
+    """What it means that a tool writes a file with this path."""
+    judge = _Judge(place)
+    judge.write(path, False, Scene(), 0)
+    return judge.findings

@@ -1,0 +1,179 @@
+"""Follows secrets, downloads and dumps through the commands of a script, by the table ``rules/flow.yml``.
+
+A row joins a kind of source to a kind of sink. What a source gives reaches a sink over a pipe, as a word (also by a
+substitution or a variable), or in a file that an earlier command wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from council.agents.scan.finding import Family, Weight
+from council.agents.scan.shell_words import Scene, base_name, reads_stdin
+
+RULES = Path(__file__).parent / "rules" / "flow.yml"
+WORD_CHARS_MAX = LINE_CHARS_MAX = 4_000
+SECRETS_MAX = 500  # files with secrets of one script
+_MARKS = {"!": "secret", "?": "token"}
+_MARK = re.compile(r"[$<]\(([!?])")
+_KEPT_KINDS = {"secret", "dump"}
+_HEADER = re.compile(r"[A-Za-z-]*(?:authorization|token|key): ", re.IGNORECASE)
+_KEPT = re.compile(r"\.(?:t?gz|tar|zip|7z|xz|bz2|zst|enc|gpg|asc|b64|txt|out|sql|json)$")
+
+
+class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What gives a kind: a command whose line matches, or any command that reads a file whose name matches."""
+
+    kind: str
+    line: str = ""
+    file: str = ""
+    excepted: str = msgspec.field(name="except", default="")
+
+
+class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A program to which something goes. ``ignore``: options whose values stay here. ``stdin``: it takes input then.
+
+    ``words``: its words go there too. ``runs``: only if it takes its script from its input, or has one in its words.
+    """
+
+    to: str
+    program: tuple[str, ...]
+    line: str = ""
+    ignore: str = ""
+    stdin: str = ""
+    words: bool = True
+    runs: bool = False
+
+
+class FlowRow(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A flow that is a finding. ``by: pipe``: words do not count."""
+
+    id: str
+    source: str = msgspec.field(name="from")
+    to: str
+    weight: Weight
+    family: Family
+    message: str
+    bad: str
+    good: str
+    by: str = ""
+    cwe: int = 0
+
+
+class Flows(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    sources: tuple[Source, ...]
+    blind: str
+    sinks: tuple[Sink, ...]
+    rows: tuple[FlowRow, ...]
+
+
+@cache
+def flows() -> Flows:
+    """The table. Raises ValueError if it is wrong, with why."""
+    try:
+        return msgspec.convert(
+            yaml.load(RULES.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),  # noqa: S506
+            Flows,
+        )
+    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"{RULES.name}: {error}") from error
+
+
+@cache
+def _sinks(program: str) -> list[tuple[Sink, re.Pattern[str], re.Pattern[str]]]:
+    """The sinks of a program, with what its line and its input must match."""
+    found = (sink for sink in flows().sinks if program in sink.program)
+    return [(sink, re.compile(sink.line), re.compile(sink.stdin)) for sink in found]
+
+
+def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
+    """The flows in a pipeline. Files that it writes are kept in ``scene.secrets``, with what is in them."""
+    carried: set[str] = set()
+    for argv in stages:
+        name = base_name(argv[0]).lstrip("@") if argv else ""
+        line = " ".join(argv)[:LINE_CHARS_MAX]
+        for sink, found, stdin in _sinks(name) if name in _programs() else ():
+            if not found.search(line):
+                continue
+            own = _in_words(_sent(argv, sink.ignore), scene) if sink.words else set()
+            # A redirection of a secret file is its input, whatever else is ignored.
+            own |= _in_words([word for word in argv if word.startswith("<")], scene)
+            takes = stdin.search(line) is not None and (not sink.runs or reads_stdin(argv))
+            yield from (row for row in flows().rows if _flows(row, sink, carried if takes else set(), own))
+        if argv and argv[0].startswith(("$(", "<(")) and "download" in _in_words(argv[:1], scene):
+            yield next(row for row in flows().rows if row.id == "flow-download-run")
+        given = _given(argv, name, scene)
+        carried |= given
+        if carried & _KEPT_KINDS and len(scene.secrets) < SECRETS_MAX:
+            kind = "secret" if "secret" in carried else "dump"
+            kept = [word[1:] for word in argv if word.startswith(">")]
+            if given:
+                kept += [word for word in argv[1:] if _KEPT.search(word)] + argv[-1:] * (name in {"cp", "mv", "tee"})
+            scene.secrets.update(dict.fromkeys(filter(None, kept), kind))
+
+
+def _flows(row: FlowRow, sink: Sink, carried: set[str], own: set[str]) -> bool:
+    kinds = set(row.source.split())
+    return row.to in sink.to.split() and bool(kinds & carried or (row.by != "pipe" and kinds & own))
+
+
+@cache
+def _programs() -> frozenset[str]:
+    return frozenset(program for sink in flows().sinks for program in sink.program)
+
+
+def mark(stages: list[list[str]], scene: Scene) -> str:
+    """The mark of a substitution that runs these commands: "!" if it prints a secret, "?" a token, else ""."""
+    given: set[str] = set()
+    for argv in stages:
+        given |= _given(argv, base_name(argv[0]) if argv else "", scene)
+    return next((sign for sign, kind in _MARKS.items() if kind in given), "")
+
+
+def _given(argv: list[str], name: str, scene: Scene) -> set[str]:
+    """The kinds that a command gives out."""
+    found: set[str] = set(_of_line(" ".join([name, *argv[1:]])[:LINE_CHARS_MAX]))
+    read = argv[1:] if name not in flows().blind.split() else [word for word in argv[1:] if "$" in word]
+    return found | _in_words(read, scene)
+
+
+def _in_words(words: list[str], scene: Scene) -> set[str]:
+    """The kinds that words name: files, substitutions, variables. A header may hold a token, but no other secret."""
+    found: set[str] = set()
+    for word in words:
+        is_header = ": " in word and _HEADER.match(word) is not None
+        if "(" in word:
+            found |= {_MARKS[sign] for sign in _MARK.findall(word) if not (sign == "?" and is_header)}
+        if is_header or word.startswith(">"):
+            continue
+        if scene.secrets:
+            found |= {scene.secrets[path] for path in re.split(r"[@=<]", word)[-1:] if path in scene.secrets}
+        found |= _of_word(word[:WORD_CHARS_MAX])
+    return found
+
+
+@lru_cache(2_000)
+def _of_line(line: str) -> frozenset[str]:
+    return frozenset(source.kind for source in flows().sources if source.line and re.search(source.line, line))
+
+
+@lru_cache(2_000)
+def _of_word(word: str) -> frozenset[str]:
+    named = [source for source in flows().sources if source.file and re.search(source.file, word)]
+    return frozenset(s.kind for s in named if not (s.excepted and re.search(s.excepted, word)))
+
+
+def _sent(argv: list[str], ignore: str) -> list[str]:
+    """A sink's words, without the values of options that stay here."""
+    ignored = ignore.split()
+    return [
+        word
+        for before, word in zip(argv, argv[1:], strict=False)
+        if before not in ignored and word.partition("=")[0] not in ignored
+    ]

@@ -1,0 +1,236 @@
+"""What the words of a shell command are: its program behind prefixes, the scripts and the code that they hold.
+
+Words are evaluated as far as the script allows; unknown parts stay in them as ``${name}``, ``${name:?}`` (guarded
+against being empty) or ``$(program)``. ``$(!program)`` is a substitution that prints a secret, ``$(?program)`` one that
+prints an access token.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SHELLS = words("sh bash zsh dash ksh ash fish")
+INTERPRETERS = SHELLS | words("python python2 python3 perl ruby node php")
+DOWNLOADERS = words("curl wget fetch aria2c lynx http https Invoke-WebRequest iwr irm")
+DECODERS = words("base64 base32 xxd uudecode")
+PREFIXES_MAX = 12  # sudo env nohup …: real chains are shorter
+
+
+@dataclass(slots=True)
+class Scene:
+    """The state of a script so far: variables, the directory, and whether unset variables stop it.
+
+    ``looked_at`` are variables that a test has examined. ``is_whole``: the whole script so far is known, so a
+    variable that is not set here is unset. ``cut`` are variables whose values are too long to keep. ``secrets`` are
+    files that a command has put secrets into, each with its kind in the table of flows.
+    """
+
+    variables: dict[str, str] = field(default_factory=dict)
+    directory: str = ""
+    stops_on_unset: bool = False
+    looked_at: set[str] = field(default_factory=set)
+    is_whole: bool = False
+    cut: set[str] = field(default_factory=set)
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    def set(self, name: str, value: str, chars_max: int) -> None:
+        """Stores a variable's value, and whether it is longer than the stored part."""
+        self.variables[name] = value[:chars_max]
+        (self.cut.add if len(value) > chars_max else self.cut.discard)(name)
+
+
+def base_name(word: str) -> str:
+    """The program that a word names, without its folder."""
+    return word.rsplit("/", 1)[-1]
+
+
+# Prefixes
+
+_TAKING = {  # options of each prefix that take a value
+    "sudo": "-u -g -h -p -C -T -U -r -t -D --user --group --chdir", "doas": "-u -C", "exec": "-a",
+    "env": "-u -C -S --unset --chdir", "time": "-f -o", "timeout": "-k -s --signal --kill-after", "nice": "-n",
+    "ionice": "-c -n -p", "stdbuf": "-i -o -e", "strace": "-e -o -p -s", "xargs": "-I -n -P -L -d -s -E -a -i",
+    "watch": "-n -d", "flock": "-w -E", "parallel": "-j",
+    **dict.fromkeys(words("nohup setsid command builtin busybox chroot unbuffer caffeinate chronic"), ""),
+}  # fmt: skip
+_POSITIONALS = {"timeout": 1, "chroot": 1, "flock": 1}  # arguments of their own before the command
+
+
+def is_prefix(word: str) -> bool:
+    """Whether a program only runs the command in its words."""
+    return base_name(word).lstrip("@") in _TAKING
+
+
+def _strip_one(argv: list[str]) -> list[str] | None:
+    """The command that a prefix runs; None if the first word is no prefix."""
+    if not is_prefix(argv[0]):
+        return None
+    name = base_name(argv[0]).lstrip("@")
+    if name == "command" and any(arg in {"-v", "-V"} for arg in argv[1:2]):
+        return []  # it only shows the path of a program
+    at = 1
+    while at < len(argv):
+        word = argv[at]
+        if word == "--":
+            at += 1
+            break
+        if word.startswith("-") and len(word) > 1:
+            at += 2 if word in _TAKING[name].split() else 1
+        elif name in {"env", "sudo"} and re.match(r"[A-Za-z_]\w*=", word):
+            at += 1
+        else:
+            break
+    return argv[at + _POSITIONALS.get(name, 0) :]
+
+
+def _stripped(argv: list[str]) -> list[list[str]]:
+    """The command, and the command after each prefix is removed."""
+    stages = [argv]
+    while stages[-1] and len(stages) <= PREFIXES_MAX and (inner := _strip_one(stages[-1])) is not None:
+        stages.append(inner)
+    return stages
+
+
+def unwrap(argv: list[str]) -> list[str]:
+    """The command after its prefixes (sudo, env, xargs, …)."""
+    return _stripped(argv)[-1]
+
+
+def prefixes(argv: list[str]) -> Iterator[str]:
+    """The programs in front of the command."""
+    for stage in _stripped(argv)[:-1]:
+        yield base_name(stage[0])
+
+
+def _has_letter(letter: str, word: str) -> bool:
+    """Whether a word is short options, such as ``-euc``, and ``letter`` is among them."""
+    return letter in word and re.fullmatch(r"-[a-z]+", word) is not None
+
+
+def reads_stdin(argv: list[str]) -> bool:
+    """Whether an interpreter with these arguments runs its standard input."""
+    name = base_name(argv[0])
+    is_shell = name in SHELLS
+    for word in argv[1:]:
+        if word in {"-", "-s", "/dev/stdin"} or (is_shell and _has_letter("s", word)):
+            return True
+        if not word.startswith("-"):
+            return word.startswith("<(")
+        if _has_letter("c", word) if is_shell else re.fullmatch(r"-(?:[cmerp]|ne|pe|-eval)", word):
+            return False
+    return True
+
+
+_SSH_TAKING = words("-i -p -l -o -F -J -L -R -D -b -c -E -m -O -Q -S -W -w -B -I")
+
+
+def nested_scripts(argv: list[str]) -> Iterator[str]:
+    """Scripts in a command's words: of a shell's -c, eval, ssh, su, trap, find's -exec."""
+    name, rest = base_name(argv[0]) if argv else "", argv[1:]
+    if name in SHELLS or name in {"su", "runuser"}:
+        for at, word in enumerate(rest[:-1]):
+            if re.fullmatch(r"-[a-z]*c", word) or word == "--command":
+                yield rest[at + 1]
+                break
+    elif name == "eval":
+        yield " ".join(rest)
+    elif name == "trap" and rest:
+        yield rest[0]
+    elif name == "ssh":
+        at = 0
+        while at < len(rest) and rest[at].startswith("-"):
+            at += 2 if rest[at] in _SSH_TAKING else 1
+        if rest[at + 1 :]:
+            yield " ".join(rest[at + 1 :])
+    elif name == "find":
+        for at, word in enumerate(rest):
+            if word in {"-exec", "-execdir", "-ok"}:
+                end = next((i for i in range(at, len(rest)) if rest[i] in {";", "+"}), len(rest))
+                yield shlex.join(rest[at + 1 : end])
+    elif name in {"kubectl", "docker", "podman", "oc", "docker-compose", "nerdctl"} and _EXECS & set(rest):
+        yield shlex.join(_inside(rest))
+
+
+_EXECS = words("exec run")
+_EXEC_TAKING = words("-e -u -w --env --user --workdir -n --namespace -c --container --context --cluster --index")
+
+
+def _inside(rest: list[str]) -> list[str]:
+    """The command that ``docker exec`` and the like run in a container."""
+    if "--" in rest:
+        return rest[rest.index("--") + 1 :]
+    if "exec" not in rest:  # of `run`, only a shell: which word is the image is not known
+        return rest[next((at for at, word in enumerate(rest) if base_name(word) in SHELLS), len(rest)) :]
+    at = rest.index("exec") + 1
+    while at < len(rest) and rest[at].startswith("-"):
+        at += 2 if rest[at] in _EXEC_TAKING else 1
+    return rest[at + 1 :]
+
+
+_CODE_OPTIONS = {
+    "python": ("python", r"-[bBdEiIOPqRsSuvWxX]*c"), "pypy": ("python", "-c"), "perl": ("perl", r"-[a-zA-Z0-9]*[eE]"),
+    "ruby": ("ruby", r"-[a-z]*e"), "node": ("javascript", r"-[pe]+|--eval|--print"), "nodejs": ("javascript", "-[pe]+"),
+    "bun": ("javascript", "-e|--eval|--print"), "deno": ("javascript", "eval"), "php": ("php", "-r|--run"),
+    "lua": ("lua", "-e"), "Rscript": ("r", "-e"), "osascript": ("applescript", "-e"),
+}  # fmt: skip
+
+
+def language_of(argv: list[str]) -> str:
+    """The language that an interpreter runs; "" if it is a shell, or no interpreter."""
+    return _CODE_OPTIONS.get(base_name(argv[0]).rstrip("0123456789.") if argv else "", ("", ""))[0]
+
+
+def code_in(argv: list[str]) -> tuple[str, str] | None:
+    """(language, code) of an interpreter's one-liner, such as ``python -c``; None if the command is no such."""
+    language, option = _CODE_OPTIONS.get(base_name(argv[0]).rstrip("0123456789."), ("", ""))
+    for at, word in enumerate(argv[1:-1] if language else [], start=1):
+        if re.fullmatch(option, word):
+            return language, argv[at + 1]
+        if not word.startswith("-"):
+            break
+    return None
+
+
+_CALLED = re.compile(
+    r"(?:\b(?:system|execSync|exec|spawnSync|spawn|popen|shell_exec|passthru|qx|run|call|getoutput)\s{0,4}\(?\s{0,4}"
+    r"[\"'{]|`)([^\"'`}]{2,2000})"
+)
+_LISTED = re.compile(r"\b(?:run|call|Popen|check_\w{4,6}|spawn\w{0,4}|execFile\w{0,4}|system|exec)\s?\(\s?([^)]{2,500})")
+_QUOTED = re.compile(r"[\"']([^\"']{1,300})[\"']")
+
+
+def shell_in_code(code: str) -> Iterator[str]:
+    """The texts that a one-liner in any language seems to give to a shell, and the lists of words that it runs."""
+    for match in _CALLED.finditer(code[:20_000]):
+        yield match[1]
+    for match in _LISTED.finditer(code[:20_000]):
+        if len(argv := _QUOTED.findall(match[1])) > 1:
+            yield shlex.join(argv)
+
+
+def variables_in(text: str) -> list[str]:
+    """The variables that a piece of script names, in any form of expansion."""
+    return re.findall(r"\$\{?([A-Za-z_]\w*|\d)", text)
+
+
+def update_scene(argv: list[str], scene: Scene) -> None:
+    """What ``cd``, ``source`` and ``set`` change for the commands after them."""
+    name, rest = base_name(argv[0]), argv[1:]
+    if name == "cd" and rest:
+        scene.directory = rest[0]
+    elif name in {"source", "."}:
+        scene.is_whole = False  # it may set anything
+    elif name == "set":
+        for word in rest:
+            if "u" in word and re.fullmatch(r"[-+][a-zA-Z]+", word):
+                scene.stops_on_unset = word[0] == "-"
+        if "nounset" in rest:
+            scene.stops_on_unset = "+o" not in rest

@@ -1,0 +1,208 @@
+"""Finds what destroys data, gives rights away or leaves the database in SQL, by the table ``rules/sql.yml``.
+
+Statements are parsed with sqlglot, in the client's dialect and then in others. Words inside strings and comments are
+data. A statement of a dangerous kind that can't be parsed is asked about.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import sqlglot
+import yaml
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
+from council.agents.scan.reach import reach
+
+RULES = Path(__file__).parent / "rules" / "sql.yml"
+SQL_CHARS_MAX = 20_000
+STATEMENTS_MAX = 300
+TOKENS_MAX = 3_000  # of the statements of a text that are parsed, which takes 0.1 s
+DEPTH_MAX = 60  # of brackets; the parser recurses
+NODES_MAX = 20_000
+_STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING}
+# It warns of each statement that it does not know, which is no news here.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+
+
+class SqlRow(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A row of the table. ``match`` is searched in a statement in lower case, without strings and comments."""
+
+    id: str
+    weight: Weight
+    family: Family
+    message: str
+    bad: str
+    good: str
+    match: str = ""
+    reach: bool = False
+    cwe: int = 0
+
+
+class SqlTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``clients`` are programs with their dialects; ``dangerous`` is how statements start that must be parsed."""
+
+    clients: dict[str, str]
+    dangerous: str
+    rows: tuple[SqlRow, ...]
+
+
+@cache
+def table() -> SqlTable:
+    """The table. Raises ValueError if it is wrong, with why."""
+    try:
+        return msgspec.convert(
+            yaml.load(RULES.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),  # noqa: S506
+            SqlTable,
+        )
+    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"{RULES.name}: {error}") from error
+
+
+def dialect_of(client: str) -> str | None:
+    """The dialect of a database client, None if the program is no such."""
+    return table().clients.get(client)
+
+
+def findings(text: str, place: str, dialect: str = "", around: str = "") -> list[Finding]:
+    """What an SQL text does that is dangerous. Never raises.
+
+    ``around`` is the command that carries it: words such as production raise a weight, words such as staging lower it.
+    """
+    if len(text) > SQL_CHARS_MAX:
+        message = f"Not read: SQL of {len(text)} characters, more than {SQL_CHARS_MAX}. Split it."
+        return [Finding("sql-unread", "destructive", "ask", place, 0, message)]
+    rows = {row.id: row for row in table().rows}
+    found: list[Finding] = []
+    for id_, line in dict.fromkeys(_ids(text, dialect)):
+        row = rows[id_]
+        step = {"wide": -1, "limited": 1}.get(reach(f"{text} {around}"), 0) if row.reach else 0
+        at = max(WEIGHTS.index(row.weight) + step, 0)
+        found.append(Finding(row.id, row.family, WEIGHTS[min(at, 2)], place, line, row.message, row.cwe))
+    return found
+
+
+def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
+    """(row, line from 1) of what a text holds."""
+    try:
+        tokens = sqlglot.tokenize(text, read=dialect or None)
+    except (SqlglotError, RecursionError):
+        if match := re.search(rf"(?:^|;)\s*{table().dangerous}", text, re.IGNORECASE):
+            yield "sql-unparsed", text.count("\n", 0, match.end()) + 1
+        return
+    left = TOKENS_MAX
+    for number, statement in enumerate(_statements(tokens)):
+        line = statement[0].line
+        bare = " ".join("''" if each.token_type in _STRINGS else each.text.lower() for each in statement)
+        explains = re.match(r"(?:explain|describe|desc)\b(?!.*\banalyze\b)", bare)
+        if explains:
+            continue
+        matched = [row.id for row in table().rows if row.match and re.search(row.match, bare)]
+        yield from ((id_, line) for id_ in matched)
+        is_dangerous = re.search(rf"(?:^|\(|\bas ){table().dangerous}|^with\b.*\b(?:delete|update)\b|^begin\b", bare)
+        if not is_dangerous:
+            continue
+        tree = None
+        left -= len(statement)
+        if number < STATEMENTS_MAX and left >= 0 and _depth(statement) <= DEPTH_MAX:
+            tree = _parsed(text[statement[0].start : statement[-1].end + 1], dialect)
+        if tree is None or isinstance(tree, exp.Command):
+            if not matched and not _KNOWN.match(bare):
+                yield "sql-unparsed", line
+            continue
+        yield from ((id_, line) for id_ in _in_tree(tree))
+
+
+# Statements that the parser leaves as they are, and that take nothing away unless a row matches them.
+_KNOWN = re.compile(r"(?:alter|grant|revoke|copy|load|create|exec|execute|call|begin|replace)\b")
+
+
+def _statements(tokens: list[Token]) -> Iterator[list[Token]]:
+    statement: list[Token] = []
+    for token in tokens:
+        if token.token_type is not TokenType.SEMICOLON:
+            statement.append(token)
+        elif statement:
+            yield statement
+            statement = []
+    if statement:
+        yield statement
+
+
+def _depth(statement: list[Token]) -> int:
+    depth = deepest = 0
+    for token in statement:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        deepest = max(deepest, depth)
+    return max(deepest, sum(token.text.lower() == "not" for token in statement))
+
+
+def _parsed(statement: str, dialect: str) -> exp.Expression | None:
+    best = None
+    for read in dict.fromkeys((dialect, "", "postgres", "mysql", "tsql")):
+        try:
+            tree = sqlglot.parse_one(statement, read=read or None)
+        except (SqlglotError, RecursionError):
+            continue
+        if not tree.find(exp.Command):
+            return tree
+        best = best or tree
+    return best
+
+
+def _in_tree(tree: exp.Expression) -> Iterator[str]:
+    for count, node in enumerate(tree.walk()):
+        if count > NODES_MAX:
+            yield "sql-unparsed"
+            return
+        match node:
+            case exp.Drop() if isinstance(node.parent, exp.Alter):
+                if str(node.args.get("kind") or "COLUMN").upper() == "COLUMN":
+                    yield "sql-drop-column"
+            case exp.Drop():
+                kind = str(node.args.get("kind") or "").upper()
+                if kind in {"DATABASE", "SCHEMA"}:
+                    yield "sql-drop-database"
+                elif kind == "TABLE":
+                    yield "sql-drop-table"
+            case exp.TruncateTable():
+                yield "sql-drop-table"
+            case exp.Delete() | exp.Update():
+                where = node.args.get("where")
+                if not node.args.get("limit") and (where is None or _always(where.this)):
+                    yield "sql-delete-all" if isinstance(node, exp.Delete) else "sql-update-all"
+
+
+def _always(condition: exp.Expression | None, depth: int = 0) -> bool:
+    """Whether a condition holds for every row, as far as it says so itself."""
+    if depth > DEPTH_MAX:
+        return True
+    match condition:
+        case exp.Paren():
+            return _always(condition.this, depth + 1)
+        case exp.Boolean():
+            return bool(condition.this)
+        case exp.Literal():
+            return str(condition.this) not in {"", "0"}
+        case exp.Or():
+            return _always(condition.left, depth + 1) or _always(condition.right, depth + 1)
+        case exp.And():
+            return _always(condition.left, depth + 1) and _always(condition.right, depth + 1)
+        case exp.Not():
+            return isinstance(condition.this, exp.Boolean) and not condition.this.this
+        case exp.EQ() | exp.GTE() | exp.LTE():
+            return bool(condition.left == condition.right)
+        case exp.NEQ():
+            both = (condition.left, condition.right)
+            return all(isinstance(each, exp.Literal) for each in both) and both[0] != both[1]
+        case exp.Like() | exp.ILike():
+            return isinstance(condition.expression, exp.Literal) and condition.expression.this.strip("%") == ""
+    return False
