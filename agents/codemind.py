@@ -34,6 +34,7 @@ from typing import Any
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
 from council.agents.scan import datafiles, shell_finder
+from council.agents.scan.action import CODE_KEYS, read_action
 from council.agents.scan.diff import CodeBlock, FileChange, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.linters import Linted, LinterFinding, lint
@@ -43,7 +44,6 @@ from council.agents.scan.python_hunks import TOO_MANY, PythonPiece, Sides, Unpar
 from council.agents.scan.python_names import is_surely_used
 from council.agents.scan.removed_checks import vanished_checks
 from council.agents.static import marks
-from council.agents.scan.action import CODE_KEYS, read_action
 from council.agents.static.policy import is_python, is_test, listed, observed, written_file
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision

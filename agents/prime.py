@@ -42,11 +42,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
+from council.agents.scan.action import read_action
 from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.python_dangers import fresh_dangers
 from council.agents.scan.python_hunks import sides_of
 from council.agents.static import marks
-from council.agents.scan.action import read_action
 from council.agents.static.policy import (
     UNREAD,
     Sight,

@@ -15,6 +15,7 @@ from typing import Literal
 
 from council.agents.mind import Case, Observation, Stream
 from council.agents.scan import commands, other_languages, shell_finder, sql
+from council.agents.scan.action import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
 from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
 from council.agents.scan.diff import DiffLine, FileChange, Hunk, ScannedText, read_changes
 from council.agents.scan.diff_lines import short_quote
@@ -26,7 +27,6 @@ from council.agents.scan.secrets import LENIENT_KINDS, PrivateSpot, find_private
 from council.agents.scan.shell import ParseEffort
 from council.agents.scan.shell_words import Scene
 from council.agents.static import marks
-from council.agents.scan.action import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
 
 _SHELL_WEIGHTS: dict[RuleWeight, Weight] = {"stop": "fault", "ask": "concern", "note": "mention"}
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
@@ -234,7 +234,9 @@ class _Shell:
 
     def read(self, script: str, place: str, scene: Scene | None = None) -> commands.Reading:
         self._left -= len(script)
-        result = commands.Reading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
+        result = commands.Reading(
+            fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal"
+        )
         if self._left >= 0:
             result = commands.read(script, place, scene, self._work, in_file=scene is not None)
         if result.fault:
