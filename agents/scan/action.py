@@ -14,7 +14,16 @@ ARGS_MAX = 2_000  # values of arguments that are read
 CODE_KEYS = {
     "code", "content", "contents", "source", "text", "script", "body", "file_text", "file_content", "new_content",
 }  # fmt: skip
-_PATH_KEYS = ("path", "file", "filename", "file_path", "filepath", "target_file", "file_name", "notebook_path")
+_PATH_KEYS = (
+    "path",
+    "file",
+    "filename",
+    "file_path",
+    "filepath",
+    "target_file",
+    "file_name",
+    "notebook_path",
+)
 _TARGET_KEYS = {*_PATH_KEYS, "destination", "dest", "target", "new_path", "to_path"}
 _SHELL_TOOLS = re.compile(
     r"(?:^|[^a-z])(?:shell|bash|sh|zsh|exec|execute|terminal|command|cmd|ssh|subprocess|run|console|powershell|pwsh|"
@@ -42,10 +51,32 @@ _WRITES_WHAT = {
     "file", "files", "filesystem", "fs", "text", "to", "in", "a", "new", "multi", "mcp", "local", "editor",
 }  # fmt: skip
 # Commands of an editor that are not run, by the name that some editors give to the argument.
-_EDITS = {"create", "str_replace", "insert", "undo_edit", "write", "append", "replace", "edit", "delete", "rename"}
+_EDITS = {
+    "create",
+    "str_replace",
+    "insert",
+    "undo_edit",
+    "write",
+    "append",
+    "replace",
+    "edit",
+    "delete",
+    "rename",
+}
 _LOOKS = {"view", "read", "open", "list"}
 _EDITORS = re.compile(r"edit|str_replace|write|file")
-_CHANGES = _WRITES | {"apply", "copy", "move", "rename", "patch", "link", "symlink", "upload", "install", "str"}
+_CHANGES = _WRITES | {
+    "apply",
+    "copy",
+    "move",
+    "rename",
+    "patch",
+    "link",
+    "symlink",
+    "upload",
+    "install",
+    "str",
+}
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete|Move to|Move) ?(?:File)?: (\S.{0,300})$", re.MULTILINE)
 _APPLIES = re.compile(r"(?:^|[^a-z])(?:apply|u?diffs?|patch(?:es)?)(?:$|[^a-z])")
 # Tools that send data from this machine. A wrong match only means a closer look.
@@ -70,8 +101,8 @@ class Argument(NamedTuple):
 class ParsedAction:
     """An action as it is read. ``tool`` is in lower case, in separate words; it is "" if there is no action.
 
-    ``runs_shell``, ``runs_python``, ``sends``: by the names of the tool and its arguments. ``language`` is the one that
-    an argument names, such as ``shell``, ``sql`` or ``python``. ``commands`` are the lists
+    ``runs_shell``, ``runs_python``, ``sends``: by the names of the tool and its arguments. ``language`` is the one
+    that an argument names, such as ``shell``, ``sql`` or ``python``. ``commands`` are the lists
     whose items are separate lines in ``args``, or separate texts; each is joined, as it may be one command.
     """
 
@@ -93,7 +124,7 @@ class ParsedAction:
         return bool(_SHELL_KEYS.match(key)) or (self.runs_shell and not _SQL_KEYS.match(key))
 
     def language_of(self, argument: Argument) -> str:
-        """The language in which it runs an argument: ``shell``, ``sql``, ``python`` and others; "" if it runs none."""
+        """The language in which it runs an argument: ``shell``, ``sql``, ``python`` …; "" if it does not."""
         key, text = argument.key.lower(), argument.text
         if self.does_not_run(argument) or key in _LANGUAGE_KEYS:
             return ""
@@ -117,7 +148,9 @@ class ParsedAction:
         words = set(re.findall("[a-z]+", self.tool))
         looks = any(each.key.lower() == "command" and each.text in _LOOKS for each in self.args)
         if words & _CHANGES and not looks:
-            paths += [each.text for each in self.args if each.key.lower() in _TARGET_KEYS and "\n" not in each.text]
+            paths += [
+                each.text for each in self.args if each.key.lower() in _TARGET_KEYS and "\n" not in each.text
+            ]
         return list(dict.fromkeys(paths))
 
     def names_file(self, argument: Argument) -> bool:

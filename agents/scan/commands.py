@@ -1,7 +1,7 @@
 """Judges shell commands by the rows of ``rules/commands/``: which destroy, give rights away, or weaken a system.
 
-A row names a program, its verb (words in order), flags and targets, all of which a command must have. ``shell`` parses
-scripts and evaluates words; ``flow`` follows secrets from command to command; ``sql`` reads what a database is told.
+A row names a program, its verb (words in order), flags and targets, all of which a command must have. ``shell``
+parses scripts and evaluates words, ``flow`` follows secrets, and ``sql`` reads what a database is told.
 The gravest row that matches is a command's finding. No finding repeats the command's own text.
 """
 
@@ -13,18 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from council.agents.scan import flow, sql
-from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
-from council.agents.scan.reach import reach
+from council.agents.scan.finding import WEIGHTS, Finding, Weight
+from council.agents.scan.rows import Rule, convert, load, shifted
 from council.agents.scan.shell import ParseEffort, read_shell
 from council.agents.scan.shell_words import Scene, base_name
 
-_T = TypeVar("_T")
 RULES = Path(__file__).parent / "rules" / "commands"
 BAD_MIN, GOOD_MIN = 5, 3  # examples of a row
 LINE_CHARS_MAX = 8_000  # of one command; a line of a script is shorter
@@ -40,22 +37,15 @@ class Flags(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     any_of: tuple[str, ...] = ()
 
 
-class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A row of the table. ``targets`` is searched in each word after the verb, ``line`` in all words as one line.
 
     A word in which ``except`` is found is no target. ``verb`` may hold ``a|b``, and ``*`` for any words. With
-    ``reach``, the weight shifts by one step: up for production, down for test systems. ``in_files`` is the weight in a
-    file, which is reviewed before it runs. Each line of ``bad`` is a
-    command that must have at least this weight by this row, each of ``good`` one that the row must not match.
+    ``reach``, the weight shifts by one step: up for production, down for test systems. ``in_files`` is the weight in
+    a file, which is reviewed before it runs.
     """
 
-    id: str
     program: tuple[str, ...]
-    weight: Weight
-    family: Family
-    message: str
-    bad: str
-    good: str
     verb: tuple[str, ...] = ()
     flags: Flags = Flags()
     targets: str = ""
@@ -64,7 +54,6 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     unless: tuple[str, ...] = ()
     reach: bool = False
     in_files: Weight | None = None
-    cwe: int = 0
 
 
 class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -99,38 +88,24 @@ class Table:
 @cache
 def table(folder: Path = RULES) -> Table:
     """Loads the rows of a folder. Raises ValueError, which names the file, the row and why, if one is wrong."""
-    programs = _convert(_loaded(folder / "programs.yml"), Programs, "programs.yml")
+    programs = convert(load(folder / "programs.yml"), Programs, "programs.yml")
     by_program: dict[str, list[_Compiled]] = {}
     seen: set[str] = set()
     for path in sorted(folder.glob("*.yml")):
         if path.name == "programs.yml":
             continue
-        items = _loaded(path)
+        items = load(path)
         if not isinstance(items, list):
             raise ValueError(f"{path.name}: expected a list of rows, found {type(items).__name__}")
         for number, item in enumerate(items, start=1):
             place = f"{path.name}, row {item.get('id', number) if isinstance(item, dict) else number}"
-            compiled = _compiled(_convert(item, Row, place), programs, place)
+            compiled = _compiled(convert(item, Row, place), programs, place)
             if compiled.row.id in seen:
                 raise ValueError(f"{place}: another row has this id; ids must be unique")
             seen.add(compiled.row.id)
             for program in compiled.row.program:
                 by_program.setdefault(program, []).append(compiled)
     return Table(by_program, programs)
-
-
-def _loaded(path: Path) -> Any:
-    try:
-        return yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path.name}: {error}") from error
-
-
-def _convert(item: Any, kind: type[_T], place: str) -> _T:
-    try:
-        return msgspec.convert(item, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{place}: {error}") from error
 
 
 def _compiled(row: Row, programs: Programs, place: str) -> _Compiled:
@@ -143,7 +118,9 @@ def _compiled(row: Row, programs: Programs, place: str) -> _Compiled:
             named = re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", regex)
             return re.compile(_SPAN.sub(f".{{0,{SPAN_MAX}}}", named))
         except KeyError as error:
-            raise ValueError(f"{place}: {key} uses <{error.args[0]}>, which programs.yml does not name") from error
+            raise ValueError(
+                f"{place}: {key} uses <{error.args[0]}>, which programs.yml does not name"
+            ) from error
         except re.error as error:
             raise ValueError(f"{place}: {key} is no regular expression: {error}") from error
 
@@ -190,14 +167,16 @@ def _has(words: _Words, spellings: str) -> bool:
     for spelling in spellings.split():
         name, _, wanted = spelling.partition("=")
         for flag, value in words.flags:
-            combined = len(name) == 2 and name[1] in flag and re.fullmatch(r"-[A-Za-z]{2,8}", flag) is not None
+            combined = (
+                len(name) == 2 and name[1] in flag and re.fullmatch(r"-[A-Za-z]{2,8}", flag) is not None
+            )
             if (flag == name or combined) and (re.fullmatch(wanted, value) if wanted else value != "false"):
                 return True
     return False
 
 
 def _after_verb(words: _Words, verb: tuple[str, ...]) -> list[str] | None:
-    """The operands after the verb; None if it is not there. A word after an option may be its value: it is skipped."""
+    """The operands after the verb; None if it is not there. A word after an option, maybe its value, is skipped."""
     at = 0
     skips = False
     for wanted in verb:
@@ -216,7 +195,9 @@ def _after_verb(words: _Words, verb: tuple[str, ...]) -> list[str] | None:
 
 def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
     row = compiled.row
-    if any(_has(words, flag) for flag in row.unless) or not all(_has(words, flag) for flag in row.flags.all_of):
+    if any(_has(words, flag) for flag in row.unless) or not all(
+        _has(words, flag) for flag in row.flags.all_of
+    ):
         return False
     if row.flags.any_of and not any(_has(words, flag) for flag in row.flags.any_of):
         return False
@@ -227,7 +208,10 @@ def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
         return False
     if not row.targets:
         return True
-    forms = ({each[:WORD_CHARS_MAX], path_of(each[:WORD_CHARS_MAX], scene)} for each in chain(targets, (value for _, value in words.flags if value)))
+    forms = (
+        {each[:WORD_CHARS_MAX], path_of(each[:WORD_CHARS_MAX], scene)}
+        for each in chain(targets, (value for _, value in words.flags if value))
+    )
     excepted = compiled.excepted
     return any(
         any(map(compiled.targets.search, each)) and not (excepted and any(map(excepted.search, each)))
@@ -237,7 +221,17 @@ def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
 
 _HOME = re.compile(r"^(?:\$\{HOME\}|/root|/home/[^/*]{1,64}|/Users/[^/*]{1,64}|~[a-z0-9_-]{1,32})(?=/|$)")
 _GIVEN = frozenset(  # variables that CI systems and shells set, and that are never empty there
-    "GITHUB_WORKSPACE RUNNER_TEMP TMPDIR CI_PROJECT_DIR WORKSPACE PWD OLDPWD BUILD_SOURCESDIRECTORY item".split()
+    [
+        "GITHUB_WORKSPACE",
+        "RUNNER_TEMP",
+        "TMPDIR",
+        "CI_PROJECT_DIR",
+        "WORKSPACE",
+        "PWD",
+        "OLDPWD",
+        "BUILD_SOURCESDIRECTORY",
+        "item",
+    ]
 )
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*|\d)\}")
 
@@ -252,9 +246,14 @@ def path_of(word: str, scene: Scene) -> str:
     if scene.directory[:1] in {"/", "~", "$"} and path[:1] not in {"/", "~", "$", "-", ""}:
         path = scene.directory.rstrip("/") + "/" + path.removeprefix("./")
     names = _VARIABLE.findall(path)
-    if names and not scene.stops_on_unset and not any(name in _GIVEN or name in scene.looked_at for name in names):
-        if re.fullmatch(r"/+\.?\**", _VARIABLE.sub("", path)):
-            is_set_elsewhere = not scene.is_whole or any(name.isdigit() for name in names)
+    is_root = re.fullmatch(r"/+\.?\**", _VARIABLE.sub("", path)) is not None
+    if (
+        names
+        and not scene.stops_on_unset
+        and not any(name in _GIVEN or name in scene.looked_at for name in names)
+    ):
+        is_set_elsewhere = not scene.is_whole or any(name.isdigit() for name in names)
+        if is_root:
             return ":maybe-unset" if is_set_elsewhere else ":unset"
     if path in {".", "*", "./", "./*", ".git", "./.git"}:
         return path if scene.directory else ":project"
@@ -264,14 +263,22 @@ def path_of(word: str, scene: Scene) -> str:
     return path or "/" * bool(word)
 
 
-_CONSOLES = frozenset("redis-cli valkey-cli mongosh mongo cqlsh influx mongoexport etcdctl vault at batch crontab".split())
-
-
-def _shifted(weight: Weight, around: str) -> Weight | None:
-    """The weight of a rule by what the words around it reach; a step down from the least is none."""
-    step = {"wide": -1, "limited": 1}.get(reach(around), 0)
-    at = max(WEIGHTS.index(weight) + step, 0)
-    return WEIGHTS[at] if at < len(WEIGHTS) else None
+_CONSOLES = frozenset(
+    [
+        "redis-cli",
+        "valkey-cli",
+        "mongosh",
+        "mongo",
+        "cqlsh",
+        "influx",
+        "mongoexport",
+        "etcdctl",
+        "vault",
+        "at",
+        "batch",
+        "crontab",
+    ]
+)
 
 
 @dataclass
@@ -284,7 +291,7 @@ class _Judge:
     findings: list[Finding] = field(default_factory=list)
     one_liners: list[tuple[str, str, int]] = field(default_factory=list)
 
-    def add(self, row: Row | flow.FlowRow, weight: Weight, line: int) -> None:
+    def add(self, row: Rule, weight: Weight, line: int) -> None:
         self.findings.append(Finding(row.id, row.family, weight, self.place, line, row.message, row.cwe))
 
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
@@ -300,15 +307,17 @@ class _Judge:
         short = name if name in rules.by_program else re.split(r"\.|\d", name, maxsplit=1)[0]
         words = _words(argv, rules.programs.options.get(short, ""))
         if len(words.line) == LINE_CHARS_MAX:
-            message = f"A command of more than {LINE_CHARS_MAX} characters, not read to its end. Put it in a file."
+            message = (
+                f"A command of more than {LINE_CHARS_MAX} characters, not read to its end. Put it in a file."
+            )
             self.findings.append(Finding("command-long", "command", "ask", self.place, line, message))
         found = []
         for compiled in rules.by_program.get(short, ()):
             if _match(compiled, words, scene):
                 row = compiled.row
                 weight = (row.in_files if self.in_file else None) or row.weight
-                if shifted := _shifted(weight, words.line) if row.reach else weight:
-                    found.append((shifted, row))
+                if by_reach := shifted(weight, words.line) if row.reach else weight:
+                    found.append((by_reach, row))
         gravest = min((weight for weight, _ in found), key=WEIGHTS.index, default=None)
         first = {row.family: row for weight, row in reversed(found) if weight == gravest}
         for row in reversed(first.values()):
@@ -358,7 +367,7 @@ def _written(argv: list[str]) -> list[str]:
             return operands
         case _:
             line = " ".join(argv[1:])
-            return [found for found in re.findall(how, line)]
+            return list(re.findall(how, line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +400,9 @@ def read(
     return Reading(tuple(unique), fault, tuple(judge.one_liners))
 
 
-def findings(script: str, place: str, scene: Scene | None = None, work: ParseEffort | None = None) -> list[Finding]:
+def findings(
+    script: str, place: str, scene: Scene | None = None, work: ParseEffort | None = None
+) -> list[Finding]:
     """The findings in a script; what could not be read is one that asks."""
     reading = read(script, place, scene, work)
     unread = Finding("shell-unread", "command", "ask", place, 0, f"Not read: {reading.fault}. Split it.")

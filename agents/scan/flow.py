@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
-import yaml
 
-from council.agents.scan.finding import Family, Weight
+from council.agents.scan.rows import Rule, convert, load
 from council.agents.scan.shell_words import Scene, base_name, reads_stdin
 
 RULES = Path(__file__).parent / "rules" / "flow.yml"
@@ -51,19 +51,12 @@ class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     runs: bool = False
 
 
-class FlowRow(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class FlowRow(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A flow that is a finding. ``by: pipe``: words do not count."""
 
-    id: str
     source: str = msgspec.field(name="from")
     to: str
-    weight: Weight
-    family: Family
-    message: str
-    bad: str
-    good: str
     by: str = ""
-    cwe: int = 0
 
 
 class Flows(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -76,13 +69,7 @@ class Flows(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 @cache
 def flows() -> Flows:
     """The table. Raises ValueError if it is wrong, with why."""
-    try:
-        return msgspec.convert(
-            yaml.load(RULES.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),  # noqa: S506
-            Flows,
-        )
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ValueError(f"{RULES.name}: {error}") from error
+    return convert(load(RULES), Flows, RULES.name)
 
 
 @cache
@@ -114,7 +101,9 @@ def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
             kind = "secret" if "secret" in carried else "dump"
             kept = [word[1:] for word in argv if word.startswith(">")]
             if given:
-                kept += [word for word in argv[1:] if _KEPT.search(word)] + argv[-1:] * (name in {"cp", "mv", "tee"})
+                kept += [word for word in argv[1:] if _KEPT.search(word)] + argv[-1:] * (
+                    name in {"cp", "mv", "tee"}
+                )
             scene.secrets.update(dict.fromkeys(filter(None, kept), kind))
 
 
@@ -160,7 +149,9 @@ def _in_words(words: list[str], scene: Scene) -> set[str]:
 
 @lru_cache(2_000)
 def _of_line(line: str) -> frozenset[str]:
-    return frozenset(source.kind for source in flows().sources if source.line and re.search(source.line, line))
+    return frozenset(
+        source.kind for source in flows().sources if source.line and re.search(source.line, line)
+    )
 
 
 @lru_cache(2_000)
@@ -174,6 +165,6 @@ def _sent(argv: list[str], ignore: str) -> list[str]:
     ignored = ignore.split()
     return [
         word
-        for before, word in zip(argv, argv[1:], strict=False)
+        for before, word in pairwise(argv)
         if before not in ignored and word.partition("=")[0] not in ignored
     ]

@@ -122,12 +122,12 @@ def _scanned(case: Case) -> Findings:
     timeout_s = max(1.0, min(SECONDS_MAX, case.time_left_s / 2))
     changes = texts.changes
     unread = [*texts.reading.faults, *filter(None, map(_unreadable, changes))]
-    pieces = [*spelled(pieces_of(changes)), *texts.code]
+    shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action)
+    pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
     with ThreadPoolExecutor(2) as pool:
         analyzers = [pool.submit(_code, pieces, timeout_s), pool.submit(linters.of_changes, changes, timeout_s)]
         found = compare(lines.matches(pieces, line_rules()), pieces)
         gone, gone_unread = removed.findings(changes)
-        shell, shell_unread = shell_texts.findings(case, texts.reading, changes, action)
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
         unread += [*gone_unread, *shell_unread]
         failed = []
@@ -189,7 +189,6 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         language = _of_block(block.language)
         if language is not None and not block.has_diff:
             texts.code.append(piece_of(f"code block at line {block.line}", language, textwrap.dedent(block.code)))
-    texts.code = spelled(texts.code)
     return texts
 
 

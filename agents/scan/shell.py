@@ -1,8 +1,9 @@
 """Reads shell scripts: which commands they run, with which words.
 
-The script is parsed (tree-sitter), and each command's words are evaluated as far as the text allows. `echo "rm -rf /"`, a comment or a heredoc for cat are not commands. The reader follows lists, pipelines,
-subshells, substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs that a shell reads, and prefixes such
-as sudo, env, xargs, timeout. Variables are known if the script assigns them a literal.
+The script is parsed (tree-sitter), and each command's words are evaluated as far as the text allows.
+`echo "rm -rf /"`, a comment or a heredoc for cat are not commands. The reader follows lists, pipelines, subshells,
+substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs that a shell reads, and prefixes such as sudo,
+env, xargs, timeout. Variables are known if the script assigns them a literal.
 
 What is found is handed to a ``Judge``: ``commands`` has the one that knows which commands are dangerous.
 """
@@ -163,7 +164,7 @@ class _Reader:
             self.fault = "shell text left unread: it takes the parser too many steps"
             return None
 
-    def _visit(self, node: Node, line: int, depth: int) -> None:
+    def _visit(self, node: Node, line: int, depth: int) -> None:  # noqa: C901
         match node.type:
             case "command":
                 self.commands += 1
@@ -302,9 +303,11 @@ class _Reader:
         return value or f"${{{name}}}"
 
     def _runs(self, node: Node) -> str:
-        """The program in a substitution, a downloader's if there is one, after the mark of one that prints a secret."""
+        """The program in a substitution, a downloader's if there is one; before it the mark of a secret."""
         commands = [self._plain(part) for part in self._walk(node) if part.type == "command"]
-        commands += [["cat", _text(part).lstrip("< ")] for part in self._children(node) if part.type == "file_redirect"]
+        commands += [
+            ["cat", _text(part).lstrip("< ")] for part in self._children(node) if part.type == "file_redirect"
+        ]
         stages = [self._unwrap(argv) or argv for argv in commands]
         names = [_program(argv) for argv in stages]
         telling = (name for known in (DOWNLOADERS, DECODERS) for name in names if name in known)

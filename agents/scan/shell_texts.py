@@ -12,7 +12,8 @@ from council.agents.scan import commands, constants, shell_finder, sql
 from council.agents.scan.action import ParsedAction
 from council.agents.scan.change import FileChange, Hunk, ScannedText, short_quote
 from council.agents.scan.finding import Finding
-from council.agents.scan.languages import is_docs, is_generated, is_test
+from council.agents.scan.languages import BY_NAME, is_docs, is_generated, is_test
+from council.agents.scan.pieces import Piece, piece_of
 from council.agents.scan.shell import ParseEffort
 from council.agents.scan.shell_words import Scene
 
@@ -30,6 +31,7 @@ class _Shell:
 
     def __init__(self) -> None:
         self.unread: list[str] = []
+        self.code: list[Piece] = []  # of interpreters' one-liners
         self._left = SHELL_CHARS_MAX
         self._work = ParseEffort()
 
@@ -42,19 +44,23 @@ class _Shell:
         reading = commands.read(script, place, scene, self._work, in_file=scene is not None)
         if reading.fault:
             self.unread.append(f"{place}: {reading.fault}")
+        for name, text, line in reading.one_liners:
+            language = BY_NAME.get(name)
+            if language is not None and language.ast_grep:
+                self.code.append(piece_of(place, language, text, line))
         return list(reading.findings)
 
 
 def findings(
     case: Case, reading: ScannedText, changes: Sequence[FileChange], action: ParsedAction
-) -> tuple[list[Finding], list[str]]:
-    """The findings in all shell text of a case, and what could not be read of it."""
+) -> tuple[list[Finding], list[str], list[Piece]]:
+    """The findings in all shell text of a case, what could not be read of it, and code that it gives an interpreter."""
     shell = _Shell()
     found = [each for change in changes for each in _in_file(change, shell)]
     found += _in_prose(case, reading, shell)
     found += _in_action(action, shell)
     found += _in_constants(changes, shell)
-    return found, shell.unread
+    return found, shell.unread, shell.code
 
 
 def _in_file(change: FileChange, shell: _Shell) -> Iterator[Finding]:

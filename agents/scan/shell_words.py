@@ -1,8 +1,8 @@
 """What the words of a shell command are: its program behind prefixes, the scripts and the code that they hold.
 
 Words are evaluated as far as the script allows; unknown parts stay in them as ``${name}``, ``${name:?}`` (guarded
-against being empty) or ``$(program)``. ``$(!program)`` is a substitution that prints a secret, ``$(?program)`` one that
-prints an access token.
+against being empty) or ``$(program)``. ``$(!program)`` is a substitution that prints a secret, ``$(?program)`` one
+that prints an access token.
 """
 
 from __future__ import annotations
@@ -160,7 +160,9 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
 
 
 _EXECS = words("exec run")
-_EXEC_TAKING = words("-e -u -w --env --user --workdir -n --namespace -c --container --context --cluster --index")
+_EXEC_TAKING = words(
+    "-e -u -w --env --user --workdir -n --namespace -c --container --context --cluster --index"
+)
 
 
 def _inside(rest: list[str]) -> list[str]:
@@ -177,7 +179,8 @@ def _inside(rest: list[str]) -> list[str]:
 
 _CODE_OPTIONS = {
     "python": ("python", r"-[bBdEiIOPqRsSuvWxX]*c"), "pypy": ("python", "-c"), "perl": ("perl", r"-[a-zA-Z0-9]*[eE]"),
-    "ruby": ("ruby", r"-[a-z]*e"), "node": ("javascript", r"-[pe]+|--eval|--print"), "nodejs": ("javascript", "-[pe]+"),
+    "ruby": ("ruby", r"-[a-z]*e"), "node": ("javascript", r"-[pe]+|--eval|--print"),
+    "nodejs": ("javascript", "-[pe]+"),
     "bun": ("javascript", "-e|--eval|--print"), "deno": ("javascript", "eval"), "php": ("php", "-r|--run"),
     "lua": ("lua", "-e"), "Rscript": ("r", "-e"), "osascript": ("applescript", "-e"),
 }  # fmt: skip
@@ -203,7 +206,9 @@ _CALLED = re.compile(
     r"(?:\b(?:system|execSync|exec|spawnSync|spawn|popen|shell_exec|passthru|qx|run|call|getoutput)\s{0,4}\(?\s{0,4}"
     r"[\"'{]|`)([^\"'`}]{2,2000})"
 )
-_LISTED = re.compile(r"\b(?:run|call|Popen|check_\w{4,6}|spawn\w{0,4}|execFile\w{0,4}|system|exec)\s?\(\s?([^)]{2,500})")
+_LISTED = re.compile(
+    r"\b(?:run|call|Popen|check_\w{4,6}|spawn\w{0,4}|execFile\w{0,4}|system|exec)\s?\(\s?([^)]{2,500})"
+)
 _QUOTED = re.compile(r"[\"']([^\"']{1,300})[\"']")
 
 

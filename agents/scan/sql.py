@@ -14,13 +14,12 @@ from pathlib import Path
 
 import msgspec
 import sqlglot
-import yaml
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
-from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
-from council.agents.scan.reach import reach
+from council.agents.scan.finding import Finding
+from council.agents.scan.rows import Rule, convert, load, shifted
 
 RULES = Path(__file__).parent / "rules" / "sql.yml"
 SQL_CHARS_MAX = 20_000
@@ -33,18 +32,11 @@ _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, T
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
-class SqlRow(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class SqlRow(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A row of the table. ``match`` is searched in a statement in lower case, without strings and comments."""
 
-    id: str
-    weight: Weight
-    family: Family
-    message: str
-    bad: str
-    good: str
     match: str = ""
     reach: bool = False
-    cwe: int = 0
 
 
 class SqlTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -58,13 +50,7 @@ class SqlTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 @cache
 def table() -> SqlTable:
     """The table. Raises ValueError if it is wrong, with why."""
-    try:
-        return msgspec.convert(
-            yaml.load(RULES.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),  # noqa: S506
-            SqlTable,
-        )
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ValueError(f"{RULES.name}: {error}") from error
+    return convert(load(RULES), SqlTable, RULES.name)
 
 
 def dialect_of(client: str) -> str | None:
@@ -75,7 +61,7 @@ def dialect_of(client: str) -> str | None:
 def findings(text: str, place: str, dialect: str = "", around: str = "") -> list[Finding]:
     """What an SQL text does that is dangerous. Never raises.
 
-    ``around`` is the command that carries it: words such as production raise a weight, words such as staging lower it.
+    ``around`` is the command that carries it: words such as production raise a weight, such as staging lower it.
     """
     if len(text) > SQL_CHARS_MAX:
         message = f"Not read: SQL of {len(text)} characters, more than {SQL_CHARS_MAX}. Split it."
@@ -84,9 +70,8 @@ def findings(text: str, place: str, dialect: str = "", around: str = "") -> list
     found: list[Finding] = []
     for id_, line in dict.fromkeys(_ids(text, dialect)):
         row = rows[id_]
-        step = {"wide": -1, "limited": 1}.get(reach(f"{text} {around}"), 0) if row.reach else 0
-        at = max(WEIGHTS.index(row.weight) + step, 0)
-        found.append(Finding(row.id, row.family, WEIGHTS[min(at, 2)], place, line, row.message, row.cwe))
+        weight = shifted(row.weight, f"{text} {around}") if row.reach else row.weight
+        found.append(Finding(id_, row.family, weight or "note", place, line, row.message, row.cwe))
     return found
 
 
@@ -107,7 +92,9 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
             continue
         matched = [row.id for row in table().rows if row.match and re.search(row.match, bare)]
         yield from ((id_, line) for id_ in matched)
-        is_dangerous = re.search(rf"(?:^|\(|\bas ){table().dangerous}|^with\b.*\b(?:delete|update)\b|^begin\b", bare)
+        is_dangerous = re.search(
+            rf"(?:^|\(|\bas ){table().dangerous}|^with\b.*\b(?:delete|update)\b|^begin\b", bare
+        )
         if not is_dangerous:
             continue
         tree = None
@@ -145,7 +132,7 @@ def _depth(statement: list[Token]) -> int:
     return max(deepest, sum(token.text.lower() == "not" for token in statement))
 
 
-def _parsed(statement: str, dialect: str) -> exp.Expression | None:
+def _parsed(statement: str, dialect: str) -> exp.Expr | None:
     best = None
     for read in dict.fromkeys((dialect, "", "postgres", "mysql", "tsql")):
         try:
@@ -158,7 +145,7 @@ def _parsed(statement: str, dialect: str) -> exp.Expression | None:
     return best
 
 
-def _in_tree(tree: exp.Expression) -> Iterator[str]:
+def _in_tree(tree: exp.Expr) -> Iterator[str]:
     for count, node in enumerate(tree.walk()):
         if count > NODES_MAX:
             yield "sql-unparsed"
@@ -181,7 +168,7 @@ def _in_tree(tree: exp.Expression) -> Iterator[str]:
                     yield "sql-delete-all" if isinstance(node, exp.Delete) else "sql-update-all"
 
 
-def _always(condition: exp.Expression | None, depth: int = 0) -> bool:
+def _always(condition: exp.Expr | None, depth: int = 0) -> bool:
     """Whether a condition holds for every row, as far as it says so itself."""
     if depth > DEPTH_MAX:
         return True
@@ -204,5 +191,7 @@ def _always(condition: exp.Expression | None, depth: int = 0) -> bool:
             both = (condition.left, condition.right)
             return all(isinstance(each, exp.Literal) for each in both) and both[0] != both[1]
         case exp.Like() | exp.ILike():
-            return isinstance(condition.expression, exp.Literal) and condition.expression.this.strip("%") == ""
+            return (
+                isinstance(condition.expression, exp.Literal) and condition.expression.this.strip("%") == ""
+            )
     return False

@@ -70,9 +70,7 @@ STOPPED = [
 
 
 def test_destructive_commands_are_found() -> None:
-    assert {
-        script: found for script in STOPPED if "stop" not in (found := weights_of(script))
-    } == {}
+    assert {script: found for script in STOPPED if "stop" not in (found := weights_of(script))} == {}
 
 
 ASKED = [

@@ -1,0 +1,51 @@
+"""What all rows of the tables of commands, flows and SQL have, and how their files are loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from council.agents.scan.finding import WEIGHTS, Family, Weight
+from council.agents.scan.reach import reach
+
+_T = TypeVar("_T")
+
+
+class Rule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A row that is a finding. ``message`` says what it is, then what to do.
+
+    ``bad`` and ``good`` are examples, one a line: each of ``bad`` must give this finding, none of ``good`` may.
+    """
+
+    id: str
+    weight: Weight
+    family: Family
+    message: str
+    bad: str
+    good: str
+    cwe: int = 0
+
+
+def load(path: Path) -> Any:
+    """The YAML of a file. Raises ValueError, which names the file, line and why, if it can't be read."""
+    try:
+        return yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def convert(item: Any, kind: type[_T], place: str) -> _T:
+    """Loaded YAML as a type. Raises ValueError, which begins with ``place``, if it is another one."""
+    try:
+        return msgspec.convert(item, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def shifted(weight: Weight, around: str) -> Weight | None:
+    """A weight one step up if the words around name production, one down for test systems; below a note, None."""
+    at = max(WEIGHTS.index(weight) + {"wide": -1, "limited": 1}.get(reach(around), 0), 0)
+    return WEIGHTS[at] if at < len(WEIGHTS) else None
