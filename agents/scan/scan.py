@@ -129,6 +129,7 @@ def _scanned(case: Case) -> Findings:
         found = compare(lines.matches(pieces, line_rules()), pieces)
         gone, gone_unread = removed.findings(changes)
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
+        found += _programs(changes)
         unread += [*gone_unread, *shell_unread]
         failed = []
         for analyzer in analyzers:
@@ -214,6 +215,17 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
             # Words name people, and arguments hold values: only a secret that is sure weighs as in a file.
             lighter = found.weight == "ask" and (found.family == "privacy" or place == "the action's arguments")
             yield replace(found, weight="note") if lighter else found
+
+
+_PROGRAM = re.compile(r"\.(?:exe|dll|so|dylib|jar|war|class|pyc|pyd|o|a|ko|apk|msi|deb|rpm|wasm|node|bin|dmg|scr|com)$", re.I)
+
+
+def _programs(changes: Iterable[FileChange]) -> Iterator[Finding]:
+    """Programs among the binary files of a change, which nobody can read."""
+    for change in changes:
+        if change.is_binary and change.kind != "deleted" and _PROGRAM.search(change.path):
+            message = "A program that nobody can read comes in. Build it from source, or check where it is from."
+            yield Finding("binary-program", "supply", "ask", short_quote(change.path), 0, message, 506)
 
 
 def _unreadable(change: FileChange) -> str:
