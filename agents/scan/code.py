@@ -65,8 +65,7 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
             if piece.language and piece.language.ast_grep:
                 place = texts / f"{at}{_suffix(piece.language.ast_grep)}"
                 text = _code_of_php(piece.text) if piece.language.name == "php" else piece.text
-                place.write_text(text + "
-", encoding="utf-8", errors="replace", newline="")
+                place.write_text(text + "\n", encoding="utf-8", errors="replace", newline="")
         command = [tools.find("ast-grep"), "scan", "-r", "rules.yml", "--json=stream", "texts"]
         printed = tools.run(command, folder, timeout_s=timeout_s)
     found = []
