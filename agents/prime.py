@@ -233,7 +233,7 @@ def _doubted(seen: Findings) -> Opinion | None:
 
 
 def _unread(case: Case, seen: Findings) -> Opinion | None:
-    if unread := (*seen.unread, *seen.unknown):
+    if unread := (*seen.unread, *seen.unknown, *seen.failed):
         reason = f"no core rule broken in what I could read; not read: {_some(unread)}"
         return _says("abstain", reason, UNREAD, "med")
     return None if seen.is_readable else _says("abstain", "nothing here that I can read", 0.5)
