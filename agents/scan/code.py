@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,11 @@ from council.agents.scan.rules import PARSED, Rule, RuleError
 CHARS_MAX = 200  # of a captured name or number
 
 _PHP_TAG = re.compile(r"(<\?(?:php\b|=)|\?>)")
+
+
+_MATCHES = re.compile(r'"matches": "([^"]+)"')
+_REGEX_PART = re.compile(r"\\.|[\[\]]|[^\\\[\]]+", re.DOTALL)
+_ASCII = {r"\w": "0-9A-Za-z_", r"\d": "0-9", r"\s": r" \t\r\n\f\v"}
 
 
 class _Position(msgspec.Struct):
@@ -120,7 +126,42 @@ def _accepts(by_id: dict[str, Rule]) -> None:
 
 def _write_rules(place: Path, by_id: dict[str, Rule]) -> None:
     documents = (
-        {"id": key, "language": key.partition("@")[2], "message": "", **rule.code}
+        {"id": key, "language": key.partition("@")[2], "message": "", **_in_ascii(_with_needed_utils(rule.code))}
         for key, rule in by_id.items()
     )
     place.write_text("\n---\n".join(map(json.dumps, documents)), encoding="utf-8")
+
+
+def _with_needed_utils(code: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule with the utils alone that it uses, for ast-grep compiles all of them for each rule."""
+    given, needed, texts = code.get("utils", {}), {}, [json.dumps(code["rule"]), json.dumps(code.get("constraints", {}))]
+    while texts:
+        for name in _MATCHES.findall(texts.pop()):
+            if name in given and name not in needed:
+                needed[name] = given[name]
+                texts.append(json.dumps(given[name]))
+    return {**code, "utils": needed}
+
+
+def _in_ascii(node: Any) -> Any:
+    """The rule with ASCII's letters, digits and blanks in its regexes: those of Unicode take long to compile."""
+    if isinstance(node, dict):
+        return {
+            key: _ascii_regex(value) if key == "regex" and isinstance(value, str) else _in_ascii(value)
+            for key, value in node.items()
+        }
+    return [_in_ascii(each) for each in node] if isinstance(node, list) else node
+
+
+def _ascii_regex(regex: str) -> str:
+    in_class = False
+    parts = []
+    for part in _REGEX_PART.findall(regex):
+        if part in _ASCII:
+            part = _ASCII[part] if in_class else f"[{_ASCII[part]}]"
+        elif part == "\\b" and not in_class:
+            part = r"(?-u:\b)"
+        elif part in "[]":
+            in_class = part == "["
+        parts.append(part)
+    return "".join(parts)

@@ -100,26 +100,21 @@ class Rule:
 
 @functools.cache
 def code_rules(language: str) -> tuple[Rule, ...]:
-    """This package's code rules for a language. Raises RuleError."""
-    return tuple(rule for rule in _own("ast") if language in rule.languages)
+    """This package's code rules for a language. Only files that name it are read. Raises RuleError."""
+    return tuple(rule for rule in load(OWN / "ast", naming=language) if language in rule.languages)
 
 
 @functools.cache
 def line_rules() -> tuple[Rule, ...]:
     """This package's line rules. Raises RuleError."""
-    return _own("lines")
+    return load(OWN / "lines")
 
 
-@functools.cache
-def _own(folder: str) -> tuple[Rule, ...]:
-    return load(OWN / folder)
-
-
-def load(folder: Path) -> tuple[Rule, ...]:
-    """The rules of all files of a folder, by name. Raises RuleError, also if two rules have one id."""
+def load(folder: Path, naming: str = "") -> tuple[Rule, ...]:
+    """The rules of all files of a folder in whose text ``naming`` is. Raises RuleError, also if two have one id."""
     found: dict[str, Rule] = {}
     for file in sorted(folder.glob("*.yml")):
-        if file.name.endswith(EXAMPLES):
+        if file.name.endswith(EXAMPLES) or naming.encode() not in file.read_bytes():
             continue
         for rule in read(file):
             if rule.id in found:

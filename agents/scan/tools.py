@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 CPU_SECONDS_MAX = 10  # of one analyzer, which is then ended
-OUTPUT_BYTES_MAX = 4_000_000  # of one analyzer: about 8,000 findings
+OUTPUT_BYTES_MAX = 32_000_000  # of one analyzer: ast-grep repeats the code around each finding
 NOTE_CHARS_MAX = 200  # of a failed analyzer's own message, whose end says most
 
 _LIMITED = 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; shift 2; exec "$@"'
