@@ -38,10 +38,10 @@ _EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
 _PROSE = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
 _NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
           "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml"}  # fmt: skip
+_TRANSLATED = re.compile(r"(?:^|/)(?:locales?|i18n|l10n|translations?|lang|languages)/|[.](?:po|pot|xlf|arb)$")
 _SOURCE = re.compile(
     r"\.(?:py|[cm]?jsx?|[cm]?tsx?|go|rs|java|kts?|rb|php|cc?|cpp|hh?|hpp|cs|swift|scala|exs?|sql|jl|r|dart|lua|"
-    r"pl|pm|hs|clj|erl|fs|groovy|m|mm|vb|zig|nim|cr|ml|f90|pas|adb|cob|asm|s|sol|v|vhd|tcl|awk|el|lisp|rkt|ps1|bat|"
-    r"vue|svelte)$",
+    r"pl|pm|hs|clj|erl|fs|groovy|m|mm|vb|zig|nim|cr|ml|f90|pas|adb|cob|asm|s|sol|v|vhd|tcl|awk|el|lisp|rkt|ps1|bat)$"
     re.IGNORECASE,
 )
 
@@ -206,9 +206,11 @@ def _written(argument: Argument) -> FileChange:
 def _secrets(texts: _Texts) -> Iterator[Finding]:
     for change in texts.changes:
         if change.kind != "deleted" and not change.is_binary:
-            lenient = is_test(change.path) or is_docs(change.path)
+            is_translated = _TRANSLATED.search(change.path) is not None  # it holds labels and samples, no values
+            lenient = is_test(change.path) or is_docs(change.path) or is_translated
+            assignments = not (is_generated(change) or is_translated)
             yield from secrets.findings(
-                short_quote(change.path), change.added, lenient=lenient, assignments=not is_generated(change)
+                short_quote(change.path), change.added, lenient=lenient, assignments=assignments
             )
     for place, text in texts.words:
         for found in secrets.findings(place, list(enumerate(text.split("\n"), start=1))):
