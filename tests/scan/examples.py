@@ -129,6 +129,8 @@ def _renamed(text: str, language: str) -> str:
         return text
     names = set(re.findall(r"(?:^|[\s(,])(?:const |let |var |final |val )?\$?([a-z_]\w{2,})\s*:?=(?!=)", text))
     names -= {"shell", "verify", "default", "debug", "check", "true", "false", "self", "this", "algorithms", "mode", "parser"}
+    if language in ("javascript", "tsx"):
+        names -= set(re.findall(r"\s(\w+)=[{\"']", text))  # attributes of JSX
     for name in names:
         if re.search(rf"(?<![.\w]){name}\s*\(|[(,]\s*{name}\s*=|\.{name}\b|\b(?:password|secret|token|key)\b", text):
             continue
