@@ -61,7 +61,7 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
         for at, piece in enumerate(pieces):
             if piece.language and piece.language.ast_grep:
                 place = texts / f"{at}{_suffix(piece.language.ast_grep)}"
-                place.write_text(piece.text, encoding="utf-8", errors="replace", newline="")
+                place.write_text(piece.text + "\n", encoding="utf-8", errors="replace", newline="")
         command = [tools.find("ast-grep"), "scan", "-r", "rules.yml", "--json=stream", "texts"]
         printed = tools.run(command, folder, timeout_s=timeout_s)
     found = []
