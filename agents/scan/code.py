@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from council.agents.scan.pieces import Piece
 from council.agents.scan.rules import PARSED, Rule, RuleError
 
 CHARS_MAX = 200  # of a captured name or number
+
+_PHP_TAG = re.compile(r"(<\?(?:php\b|=)|\?>)")
 
 
 class _Position(msgspec.Struct):
@@ -61,7 +64,8 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
         for at, piece in enumerate(pieces):
             if piece.language and piece.language.ast_grep:
                 place = texts / f"{at}{_suffix(piece.language.ast_grep)}"
-                place.write_text(piece.text + "\n", encoding="utf-8", errors="replace", newline="")
+                text = _code_of_php(piece.text) if piece.language.name == "php" else piece.text
+                place.write_text(text + "\n", encoding="utf-8", errors="replace", newline="")
         command = [tools.find("ast-grep"), "scan", "-r", "rules.yml", "--json=stream", "texts"]
         printed = tools.run(command, folder, timeout_s=timeout_s)
     found = []
@@ -77,6 +81,19 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
 
 def _suffix(name: str) -> str:
     return ".hcl" if name == "hcl" else PARSED[name]  # it does not know .tf
+
+
+def _code_of_php(text: str) -> str:
+    """The text without the HTML between "?>" and "<?php", which ast-grep does not parse. Lines stay where they are."""
+    parts = _PHP_TAG.split(text.removeprefix("<?php "))
+    first = parts[1] if len(parts) > 1 else "?>"
+    code, is_code = [], first == "?>"
+    for at in range(0, len(parts), 2):
+        code.append(parts[at] if is_code else "\n" * parts[at].count("\n"))
+        tag = parts[at + 1] if at + 1 < len(parts) else ""
+        is_code = tag != "?>"
+        code.append({"?>": ";", "<?=": " echo ", "": ""}.get(tag, " "))
+    return "<?php " + "".join(code)
 
 
 def check(rules: Iterable[Rule]) -> None:
