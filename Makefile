@@ -21,7 +21,7 @@ FULL ?= 100
 LOCKED ?= 10
 NODES ?= 50
 
-.PHONY: run test test-all test-lowest test-minilm check bench bench-peers sim slowness chaos clean
+.PHONY: run test test-all test-lowest test-minilm check bench bench-judgement bench-peers sim slowness chaos clean
 .DEFAULT_GOAL := run
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -75,6 +75,9 @@ check: $(INSTALLED)  ## style and types
 
 bench: $(INSTALLED)  ## the measurements of benchmarks/README.md
 	$(BIN)/python -m benchmarks
+
+bench-judgement: $(INSTALLED)  ## what the scan sees of planted faults, and its false alarms; beside other analyzers
+	$(BIN)/python -m benchmarks.judgement --misses
 
 # Each peer in an environment of its own, with the versions of benchmarks/peers/<peer>.txt.
 $(PEERS)/%/.installed: benchmarks/peers/%.txt

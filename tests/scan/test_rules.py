@@ -1,0 +1,56 @@
+"""The rules that come with the council: each loads, and finds its bad examples and none of its good ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from council.agents.scan import code
+from council.agents.scan.rules import OWN, Rule, examples as given_for, load, read
+from tests.scan import examples
+from tests.scan.examples import Example
+
+REWRITTEN_SHARE = 0.9  # of the rewritten bad examples that must be found
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[Rule]:
+    return [rule for file in examples.files() for rule in read(file)]
+
+
+def told(example: Example, found: set[str]) -> str:
+    lines = "\n".join(f"    {line.tag}{line.text}" for line in example.change.hunks[0].lines)
+    wanted = "must be found" if example.is_bad else "must not be found"
+    return f"{example.rule.place} {example.rule.id}: {wanted} ({example.how}); found: {sorted(found)}\n{lines}"
+
+
+def test_every_rule_loads_and_is_accepted_and_no_id_is_used_twice(rules: list[Rule]) -> None:
+    assert len(rules) == len(load(OWN / "ast")) + len(load(OWN / "lines"))
+    assert [id for id, count in Counter(rule.id for rule in rules).items() if count > 1] == []
+    code.check([rule for rule in rules if rule.languages])
+
+
+def test_every_rule_has_enough_examples_and_every_example_a_rule(rules: list[Rule]) -> None:
+    given = {id: kinds for file in examples.files() for id, kinds in given_for(file).items()}
+    counts = {rule.id: [len(given.get(rule.id, {}).get(kind, [])) for kind in ("bad", "good")] for rule in rules}
+    short = {id: (bad, good) for id, (bad, good) in counts.items() if bad < 5 or good < 3}
+    assert short == {}
+    assert sorted(given.keys() - {rule.id for rule in rules}) == []
+
+
+def test_every_bad_example_is_found_and_no_good_one() -> None:
+    tried = [example for file in examples.files() for example in examples.of(file)]
+    assert len(tried) > 1_000
+    wrong = [told(example, found) for example, found in examples.failures(tried)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nearly_all_bad_examples_are_found_when_they_are_rewritten() -> None:
+    """Other quotes, calls spread over lines, renamed variables, more blanks."""
+    rewritten = [example for file in examples.files() for example in examples.mutated(file)]
+    lost = [told(example, found) for example, found in examples.failures(rewritten)]
+    share = 1 - len(lost) / len(rewritten)
+    print(f"{share:.1%} of {len(rewritten)} rewritten examples are found")
+    assert len(rewritten) > 500
+    assert share >= REWRITTEN_SHARE, "\n".join(lost)
