@@ -41,7 +41,7 @@ _NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typesc
 _TRANSLATED = re.compile(r"(?:^|/)(?:locales?|i18n|l10n|translations?|lang|languages)/|[.](?:po|pot|xlf|arb)$")
 _SOURCE = re.compile(
     r"\.(?:py|[cm]?jsx?|[cm]?tsx?|go|rs|java|kts?|rb|php|cc?|cpp|hh?|hpp|cs|swift|scala|exs?|sql|jl|r|dart|lua|"
-    r"pl|pm|hs|clj|erl|fs|groovy|m|mm|vb|zig|nim|cr|ml|f90|pas|adb|cob|asm|s|sol|v|vhd|tcl|awk|el|lisp|rkt|ps1|bat)$"
+    r"pl|pm|hs|clj|erl|fs|groovy|m|mm|vb|zig|nim|cr|ml|f90|pas|adb|cob|asm|s|sol|v|vhd|tcl|awk|el|lisp|rkt|ps1|bat)$",
     re.IGNORECASE,
 )
 
