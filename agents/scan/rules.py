@@ -142,18 +142,25 @@ def read(file: Path) -> Iterator[Rule]:
 
 def parse(text: str, name: str) -> Iterator[Rule]:
     """The rules in a text; ``name`` is the file's, for messages. Raises RuleError."""
-    loader = yaml.CSafeLoader(text)
     shared: dict[str, Any] = {}
+    for raw, line in yaml_items(text, name):
+        if isinstance(raw, dict) and raw.keys() == {"utils"}:
+            if not isinstance(raw["utils"], dict):
+                raise RuleError(f"{name}:{line}: utils is {raw['utils']!r:.80}, expected rules by their names")
+            shared |= raw["utils"]
+        else:
+            yield _rule(raw, shared, f"{name}:{line}")
+
+
+def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
+    """The documents of a YAML text, and the items of those that are lists, each with its line. Raises RuleError."""
+    loader = yaml.CSafeLoader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-                raw = loader.construct_document(each)
-                if isinstance(raw, dict) and raw.keys() == {"utils"}:
-                    shared |= raw["utils"]
-                else:
-                    yield _rule(raw, shared, f"{name}:{each.start_mark.line + 1}")
-    except (yaml.YAMLError, RecursionError) as error:
+                yield loader.construct_document(each), each.start_mark.line + 1
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise RuleError(f"{name}:{line}: this is no YAML: {getattr(error, 'problem', error)}") from error
