@@ -127,14 +127,20 @@ def holds_rules(name: str) -> bool:
     return name.endswith(".yml") and not name.endswith(EXAMPLES)
 
 
-def decoded(files: Sequence[tuple[str, bytes]]) -> tuple[tuple[str, str], ...]:
-    """The texts of files, each with its name. Raises RuleError for too many, too large ones, and another encoding."""
+def refuse_sizes(files: Sequence[tuple[str, int]]) -> None:
+    """Raises RuleError if these files, each a name with its bytes, are too many or too large."""
     if len(files) > FILES_MAX:
         raise RuleError(f"{files[0][0]}: there are more than {FILES_MAX} files of rules beside it")
+    for name, size in files:
+        if size > FILE_BYTES_MAX:
+            raise RuleError(f"{name}: it has more than {FILE_BYTES_MAX:,} bytes")
+
+
+def decoded(files: Sequence[tuple[str, bytes]]) -> tuple[tuple[str, str], ...]:
+    """The texts of files, each with its name. Raises RuleError for another encoding, and as ``refuse_sizes`` does."""
+    refuse_sizes([(name, len(data)) for name, data in files])
     texts = []
     for name, data in files:
-        if len(data) > FILE_BYTES_MAX:
-            raise RuleError(f"{name}: it has more than {FILE_BYTES_MAX:,} bytes")
         try:
             texts.append((name, data.decode("utf-8")))
         except UnicodeDecodeError as error:

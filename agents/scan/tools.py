@@ -81,7 +81,9 @@ def run(
             _end(done)
         if os.name != "nt" and done.returncode == -signal.SIGXCPU:
             raise ToolFailed(f"{name} took more than {cpu_s} s of CPU time")
-        if os.name != "nt" and done.returncode == -signal.SIGXFSZ:
+        printed = out.seek(0, os.SEEK_END)
+        # Some programs ignore the signal, and fail to write.
+        if printed > OUTPUT_BYTES_MAX - _FILE_BLOCK_BYTES or (os.name != "nt" and done.returncode == -signal.SIGXFSZ):
             raise ToolFailed(f"{name} reported more than {OUTPUT_BYTES_MAX:,} bytes")
         if done.returncode not in succeeds:
             err.seek(0)

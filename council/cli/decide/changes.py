@@ -230,17 +230,17 @@ def _rules(revision: str, git: _Git) -> tuple[tuple[str, str], ...]:
     from council.agents.scan import own
     from council.agents.scan.rules import RuleError
 
-    listed = git.output("ls-tree", "-z", revision, f"{own.FOLDER}/", blind=True)
-    files = []
+    listed = git.output("ls-tree", "-z", "-l", revision, f"{own.FOLDER}/", blind=True)
+    blobs = []
     for entry in filter(None, listed.split("\0")):
-        mode, kind, blob = entry.partition("\t")[0].split()
-        path = entry.partition("\t")[2]
+        facts, _, path = entry.partition("\t")
+        mode, kind, blob, size = facts.split()
         if kind == "blob" and mode != _LINK and own.holds_rules(path):
-            files.append((path, blob))
+            blobs.append((path, blob, int(size)))
     try:
-        own.decoded([(path, b"") for path, _ in files])  # their number, before any is read
-        texts = [(path, git.run("cat-file", "blob", blob, blind=True).stdout) for path, blob in files]
-        found = own.decoded(texts)
+        own.refuse_sizes([(path, size) for path, _, size in blobs])
+        files = [(path, git.run("cat-file", "blob", blob, blind=True).stdout) for path, blob, _ in blobs]
+        found = own.decoded(files)
         own.own_of(found)
     except RuleError as error:
         raise UsageFault(f"in {revision[:10]}, before the change: {error}") from error

@@ -26,6 +26,7 @@ Folder = Annotated[
     typer.Argument(metavar="[DIR]", help="A folder of rules; by default the setting rules, or council.rules here."),
 ]
 TRY_S = 300.0
+_NO_CALLS = ("bash", "css", "hcl", "html", "json", "yaml")  # in which the code rule of the template means nothing
 
 
 @app.command("list")
@@ -134,6 +135,8 @@ def new(
     report = Report(as_json=json)
     if language is not None and language not in PARSED:
         raise UsageFault(f"--language {language}: expected one of {', '.join(sorted(PARSED))}")
+    if language in _NO_CALLS:
+        raise UsageFault(f"--language {language}: it has no calls, so leave --language out, and match its lines")
     rule = _CODE_RULE.format(id=id, language=language) if language else _LINE_RULE.format(id=id)
     examples = (_CODE_EXAMPLES if language else _LINE_EXAMPLES).format(id=id)
     try:
