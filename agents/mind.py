@@ -20,12 +20,10 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
+from council.protocol.envelope import Requester
 from council.protocol.errors import EnvelopeError, MindError
-
-if TYPE_CHECKING:
-    from council.protocol.envelope import Requester
 
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]

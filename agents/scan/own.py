@@ -118,7 +118,9 @@ def read_folder(folder: Path) -> tuple[tuple[str, str], ...]:
                 texts.append((str(file), stream.read(FILE_BYTES_MAX + 1)))
     except OSError as error:
         why = error.strerror or type(error).__name__
-        raise RuleError(f"{error.filename or folder}: it can't be read: {why}; expected a folder of rules") from error
+        raise RuleError(
+            f"{error.filename or folder}: it can't be read: {why}; expected a folder of rules"
+        ) from error
     return decoded(texts)
 
 
@@ -149,9 +151,7 @@ def decoded(files: Sequence[tuple[str, bytes]]) -> tuple[tuple[str, str], ...]:
     return tuple(texts)
 
 
-def own_of(
-    texts: Sequence[tuple[str, str]], scanners: Sequence[Scanner] = (), folder: str = FOLDER
-) -> Own:
+def own_of(texts: Sequence[tuple[str, str]], scanners: Sequence[Scanner] = (), folder: str = FOLDER) -> Own:
     """What the texts of a folder of rules, each with its file's name, amount to. Raises RuleError."""
     rules: dict[str, Rule] = {}
     silences: list[Silence] = []
@@ -180,5 +180,7 @@ def _silences(text: str, name: str) -> Iterator[Silence]:
             if not silence.reason.strip():
                 raise ValueError("reason is empty: say why the finding is harmless here")
         except (msgspec.ValidationError, ValueError) as error:
-            raise RuleError(f"{name}:{line}: silence: {error}; expected rule, reason, and paths, until") from error
+            raise RuleError(
+                f"{name}:{line}: silence: {error}; expected rule, reason, and paths, until"
+            ) from error
         yield silence

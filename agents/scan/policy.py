@@ -24,7 +24,9 @@ Then = Literal["reject", "human", "note"]
 
 WORDS_MAX = 5_000  # of an action's texts that are looked at for paths and hosts
 _ORDER: tuple[Then, ...] = ("reject", "human", "note")
-_PATH_KEYS = re.compile(r"(?:^|_)(?:path|file|filename|filepath|dir|directory|folder|dest|destination|target|cwd)s?$")
+_PATH_KEYS = re.compile(
+    r"(?:^|_)(?:path|file|filename|filepath|dir|directory|folder|dest|destination|target|cwd)s?$"
+)
 _HOST_KEYS = re.compile(r"(?:^|_)(?:host|hostname|server|domain|address|endpoint|ip)s?$")
 _URL = re.compile(r"[a-zA-Z][\w+.-]{1,20}://[^\s\"'<>`]{1,2000}")
 _AT_HOST = re.compile(r"[\w.+-]{1,64}@([\w.-]{1,253})")

@@ -157,13 +157,19 @@ def written(
             {
                 "id": rule,
                 "defaultConfiguration": {"level": _LEVELS[each.weight]},
-                "properties": {"tags": [each.family, *([f"external/cwe/cwe-{each.cwe:03}"] if each.cwe else [])]},
+                "properties": {
+                    "tags": [each.family, *([f"external/cwe/cwe-{each.cwe:03}"] if each.cwe else [])]
+                },
             }
             for rule, each in rules.items()
         ],
     }
     results = [_result(each, why, ids[each.rule], files) for each, why in every]
-    return {"$schema": _SCHEMA, "version": VERSION, "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return {
+        "$schema": _SCHEMA,
+        "version": VERSION,
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
 
 
 def _result(found: Finding, silenced: str | None, at: int, files: Collection[str]) -> dict[str, Any]:

@@ -35,7 +35,9 @@ _SETTINGS = re.compile(
 )
 
 
-def findings(scanners: Sequence[Scanner], changes: Sequence[FileChange], *, time_left_s: float) -> list[Finding]:
+def findings(
+    scanners: Sequence[Scanner], changes: Sequence[FileChange], *, time_left_s: float
+) -> list[Finding]:
     """What the scanners find in a change. One that fails is a finding that asks for a human.
 
     Blocks until all have ended, or half of ``time_left_s`` is over.

@@ -37,7 +37,11 @@ def of(rules: Sequence[Rule], given: Mapping[str, Mapping[str, Sequence[Any]]]) 
 def change(raw: Any, path: str) -> FileChange:
     """A text as a new file, or ``{old, new, path}`` as a change of one. Raises ValueError for anything else."""
     given = {"new": raw} if isinstance(raw, str) else raw
-    if not isinstance(given, dict) or not {"new", "old"} & given.keys() or not given.keys() <= {"new", "old", "path"}:
+    if (
+        not isinstance(given, dict)
+        or not {"new", "old"} & given.keys()
+        or not given.keys() <= {"new", "old", "path"}
+    ):
         raise ValueError(f"an example is {raw!r:.80}, expected a text, or a mapping of old, new and path")
     if not all(isinstance(each, str) for each in given.values()):
         raise ValueError(f"an example is {raw!r:.80}, expected old, new and path to be texts")
@@ -47,12 +51,16 @@ def change(raw: Any, path: str) -> FileChange:
     was, now = (old or "").split("\n") if old is not None else [], new.split("\n")
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
         if tag == "equal":
-            found += [DiffLine(" ", was[i], i + 1, j + 1) for i, j in zip(range(i1, i2), range(j1, j2), strict=True)]
+            found += [
+                DiffLine(" ", was[i], i + 1, j + 1) for i, j in zip(range(i1, i2), range(j1, j2), strict=True)
+            ]
         else:
             found += [DiffLine("-", was[i], i + 1, None) for i in range(i1, i2)]
             found += [DiffLine("+", now[j], None, j + 1) for j in range(j1, j2)]
     kind = "added" if old is None else "modified"
-    return FileChange(path, None if old is None else path, kind, hunks=(Hunk(1, 1, tuple(found)),), is_whole=True)
+    return FileChange(
+        path, None if old is None else path, kind, hunks=(Hunk(1, 1, tuple(found)),), is_whole=True
+    )
 
 
 def path_of(rule: Rule) -> str:

@@ -87,7 +87,9 @@ def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
 
     def policy(case: Case) -> Held:
         said = policies.said(case, rows)
-        notes = "; ".join(str(row) for row in said.rows if row.then == "note") if seat == council.prime else ""
+        notes = (
+            "; ".join(str(row) for row in said.rows if row.then == "note") if seat == council.prime else ""
+        )
         rejects, human = (said.words if said.then == then else "" for then in ("reject", "human"))
         return Held(rejects, human, notes)
 

@@ -347,12 +347,18 @@ class PolicyRow(_Settings):
         'of arguments to regular expressions, as in {command = "^terraform (apply|destroy)"}',
     )
     paths: tuple[_Glob, ...] = fields.key(
-        (), "globs on the paths that it names or changes; one must match", _GLOBS, strict=False, max_length=ENTRIES_MAX
+        (),
+        "globs on the paths that it names or changes; one must match",
+        _GLOBS,
+        strict=False,
+        max_length=ENTRIES_MAX,
     )
     hosts: tuple[_Glob, ...] = fields.key(
         (), "globs on the hosts that it names; one must match", _GLOBS, strict=False, max_length=ENTRIES_MAX
     )
-    agent: str | None = fields.label("a glob on the proposer, or the agent or user that it names; not checked")
+    agent: str | None = fields.label(
+        "a glob on the proposer, or the agent or user that it names; not checked"
+    )
     then: Literal["reject", "human", "note"] = fields.key(
         ..., "what becomes of it", "'reject', 'human' or 'note'"
     )
@@ -364,7 +370,8 @@ class PolicyRow(_Settings):
     def _names_something(self) -> Self:
         if not (self.tool or self.args or self.paths or self.hosts or self.agent):
             raise _wrong(
-                type(self), ['it fits everything, expected tool, args, paths, hosts or agent; any tool is tool = "*"']
+                type(self),
+                ['it fits everything, expected tool, args, paths, hosts or agent; any tool is tool = "*"'],
             )
         return self
 
@@ -372,14 +379,14 @@ class PolicyRow(_Settings):
 class ScannerConfig(_Settings):
     """A program that prints SARIF 2.1.0 about the files of a change: a row [[scanners]]."""
 
-    command: Annotated[
-        tuple[str, ...], BeforeValidator(fields.words), AfterValidator(fields.is_command)
-    ] = fields.key(
-        ...,
-        "the program and its arguments, run in a folder with the changed files",
-        'a list of a program and its arguments, as in ["semgrep", "scan", "--sarif"], or one text; the program by its '
-        "name or /path",
-        strict=False,
+    command: Annotated[tuple[str, ...], BeforeValidator(fields.words), AfterValidator(fields.is_command)] = (
+        fields.key(
+            ...,
+            "the program and its arguments, run in a folder with the changed files",
+            'a list of a program and its arguments, as in ["semgrep", "scan", "--sarif"], or one text; the program by its '
+            "name or /path",
+            strict=False,
+        )
     )
     timeout_s: float = fields.seconds(60.0, 600.0, "how long it may run")
     levels: dict[Literal["error", "warning", "note", "none"], Literal["stop", "ask", "note"]] = fields.table(

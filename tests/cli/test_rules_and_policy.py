@@ -22,11 +22,16 @@ def told(out: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("more", [[], ["--language", "python"], ["--language", "go"], ["--language", "csharp"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--language", "python"], ["--language", "go"], ["--language", "csharp"]]
+)
 def test_a_new_rule_holds_as_it_is_written(cli: Cli, home: Path, more: list[str]) -> None:
     done = cli("rules", "new", "my-rule", *more)
     assert (done.code, "council.rules/my-rule.yml" in done.out) == (0, True)
-    assert sorted(each.name for each in (home / "council.rules").iterdir()) == ["my-rule.examples.yml", "my-rule.yml"]
+    assert sorted(each.name for each in (home / "council.rules").iterdir()) == [
+        "my-rule.examples.yml",
+        "my-rule.yml",
+    ]
     done = cli("rules", "test")
     assert (done.code, done.out) == (0, "1 rules, 3 examples, 0 do not hold\n")
     again = cli("rules", "new", "my-rule", *more)
@@ -162,10 +167,14 @@ def test_a_wrong_row_in_a_file_is_named(cli: Cli, home: Path) -> None:
 
 def test_a_review_prints_sarif(cli: Cli, repository: Repository) -> None:
     (repository.path / "council.rules").mkdir()
-    (repository.path / "council.rules" / "silence.yml").write_text("- {rule: py-eval-of-data, paths: [b.py], reason: ours}")
+    (repository.path / "council.rules" / "silence.yml").write_text(
+        "- {rule: py-eval-of-data, paths: [b.py], reason: ours}"
+    )
     repository.git("add", "-A")
     repository.commit("Begin", c__py="x = 1\n")
-    repository.commit("Evaluate", a__py="def f(x):\n    return eval(x)\n", b__py="def g(x):\n    return eval(x)\n")
+    repository.commit(
+        "Evaluate", a__py="def f(x):\n    return eval(x)\n", b__py="def g(x):\n    return eval(x)\n"
+    )
     done = cli("review", "--inline", "--sarif")
     assert done.code == 1
     (run,) = told(done.out)["runs"]

@@ -65,7 +65,9 @@ def test_own_rules_apply_beside_ours() -> None:
 
 def test_the_same_id_replaces_our_rule() -> None:
     harmless = CODE.replace("py-no-pay", "py-eval-of-data")
-    assert "py-eval-of-data" not in {rule for rule, _ in ids(seen(diff(b__py="eval(x)"), {"a.yml": harmless}))}
+    assert "py-eval-of-data" not in {
+        rule for rule, _ in ids(seen(diff(b__py="eval(x)"), {"a.yml": harmless}))
+    }
     line = LINES.replace("no-debug", "docker-user-root")
     docker = diff(Dockerfile="FROM a:1\nUSER root\nCMD x")
     assert ("docker-user-root", "ask") in ids(seen(docker, {}))
@@ -100,8 +102,14 @@ def test_a_silence_ends_after_its_day_and_is_named() -> None:
     ("texts", "why"),
     [
         ({"a.yml": "- id: x\n- }"}, "a.yml:2: this is no YAML"),
-        ({"a.yml": "\n" + LINES.replace("stop", "halt")}, "a.yml:2: rule no-debug: Invalid enum value 'halt'"),
-        ({"a.yml": LINES.replace("'^debug: true'", "'('")}, "a.yml:1: rule no-debug: match is no regular expr"),
+        (
+            {"a.yml": "\n" + LINES.replace("stop", "halt")},
+            "a.yml:2: rule no-debug: Invalid enum value 'halt'",
+        ),
+        (
+            {"a.yml": LINES.replace("'^debug: true'", "'('")},
+            "a.yml:1: rule no-debug: match is no regular expr",
+        ),
         ({"a.yml": LINES, "b.yml": LINES}, "b.yml:1: the id no-debug is taken by a.yml:1"),
         ({"a.yml": CODE.replace("python", "cobol")}, "a.yml:1: rule py-no-pay: language is 'cobol'"),
         ({"a.yml": "utils:"}, "a.yml:1: utils is None"),
@@ -117,7 +125,9 @@ def test_what_does_not_load_is_named(texts: Mapping[str, str], why: str) -> None
 
 
 def test_a_rule_that_ast_grep_refuses_is_named() -> None:
-    given = own_of([("a.yml", CODE), ("b.yml", CODE.replace("py-no-pay", "bad").replace("pattern", "patern"))])
+    given = own_of(
+        [("a.yml", CODE), ("b.yml", CODE.replace("py-no-pay", "bad").replace("pattern", "patern"))]
+    )
     with pytest.raises(RuleError, match=r"b\.yml:1: rule bad: ast-grep failed"):
         own.check(given)
 
@@ -212,7 +222,9 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
 
 
-def test_a_review_reads_the_rules_from_before_the_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_review_reads_the_rules_from_before_the_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from council.cli.decide import changes
     from council.cli.report import UsageFault
 

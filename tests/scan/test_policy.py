@@ -125,7 +125,9 @@ AGREED = {name: Agrees for name in ("prime", "lite", "codemind")}
 def test_rows_hold_whatever_the_minds_think(seats: Any) -> None:
     Agrees.asked = 0
     with Council.inline(policy=ROWS, seats=seats) as council:
-        rejected = council.propose("Apply", "so", action={"tool": "shell", "args": {"command": "terraform apply"}})
+        rejected = council.propose(
+            "Apply", "so", action={"tool": "shell", "args": {"command": "terraform apply"}}
+        )
         assert rejected.outcome == "rejected"
         assert "policy row 1: No terraform by hand" in rejected.ballots[0].reason
         assert Agrees.asked == 0

@@ -54,7 +54,11 @@ def change(path: str, old: str, new: str, at: int = 1) -> str:
     """A diff of one hunk that replaces lines from line ``at`` on."""
     lines = [f"-{line}" for line in old.split("\n") if old] + [f"+{line}" for line in new.split("\n") if new]
     counts = f"-{at},{len(old.split(chr(10))) if old else 0} +{at},{len(new.split(chr(10))) if new else 0}"
-    return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ {counts} @@\n" + "\n".join(lines) + "\n"
+    return (
+        f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ {counts} @@\n"
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 def test_results_on_added_lines_count_by_their_levels(tmp_path: Path) -> None:
@@ -71,9 +75,7 @@ def test_what_was_there_before_or_moved_does_not_count(tmp_path: Path) -> None:
     given = scanner(tmp_path)
     moved = change("a.dat", "FIXME error", "y") + change("b.dat", "y", "FIXME error")
     assert found(given, moved) == []
-    stays = (
-        "diff --git a/a.dat b/a.dat\n--- a/a.dat\n+++ b/a.dat\n@@ -1,2 +1,3 @@\n FIXME error\n+FIXME error\n x\n"
-    )
+    stays = "diff --git a/a.dat b/a.dat\n--- a/a.dat\n+++ b/a.dat\n@@ -1,2 +1,3 @@\n FIXME error\n+FIXME error\n x\n"
     assert found(given, stays) == [("a.dat", 2, "stop", "Seen in a.dat")]
     assert found(given, stays.replace("+FIXME error", "+fine")) == []
 
@@ -111,7 +113,15 @@ def test_a_missing_scanner_is_named(tmp_path: Path) -> None:
 
 
 def test_a_change_does_not_choose_the_scanners_settings_or_leave_the_folder(tmp_path: Path) -> None:
-    names = [".semgrepignore", "sub/.eslintrc.json", "eslint.config.js", "pyproject.toml", "../out.dat", "/abs.dat", ".git/config"]
+    names = [
+        ".semgrepignore",
+        "sub/.eslintrc.json",
+        "eslint.config.js",
+        "pyproject.toml",
+        "../out.dat",
+        "/abs.dat",
+        ".git/config",
+    ]
     body = "".join(change(name, "x", "FIXME error") for name in names)
     assert found(scanner(tmp_path), body) == []
     assert found(scanner(tmp_path), change(".github/workflows/a.yml", "x", "FIXME error"))[0][2] == "stop"
@@ -120,9 +130,9 @@ def test_a_change_does_not_choose_the_scanners_settings_or_leave_the_folder(tmp_
 def test_paths_may_be_absolute_encoded_or_dotted(tmp_path: Path) -> None:
     for uri in ("f'file://{path.resolve()}'", "'./' + str(path).replace(' ', '%20')"):
         source = SCANNER.replace('"uri": str(path)', f'"uri": {uri}')
-        assert [each[:3] for each in found(scanner(tmp_path, source), change("a.dat", "x", "FIXME error"))] == [
-            ("a.dat", 1, "stop")
-        ], uri
+        assert [
+            each[:3] for each in found(scanner(tmp_path, source), change("a.dat", "x", "FIXME error"))
+        ] == [("a.dat", 1, "stop")], uri
 
 
 def test_levels_come_from_the_rules_too_and_regions_may_span() -> None:
@@ -131,7 +141,11 @@ def test_levels_come_from_the_rules_too_and_regions_may_span() -> None:
     rules = [{"id": "a", "defaultConfiguration": {"level": "error"}}]
     run = {
         "tool": {"driver": {"name": "t", "rules": rules}},
-        "results": [{**result, "locations": [{"physicalLocation": place}]}, result, {**result, "kind": "pass"}],
+        "results": [
+            {**result, "locations": [{"physicalLocation": place}]},
+            result,
+            {**result, "kind": "pass"},
+        ],
     }
     text = json.dumps({"version": "2.1.0", "runs": [run]}).encode()
     assert sarif.read(text) == [sarif.Result("a", "error", "x y.py", 2, 4, "m")]
@@ -144,7 +158,10 @@ def test_a_council_runs_the_scanners_of_its_settings(tmp_path: Path) -> None:
         decision = council.propose("Change a text", change("a.dat", "x", "FIXME warning"))
         assert decision.outcome == "rejected"
         assert council.propose("Change a text", change("a.dat", "x", "y")).outcome == "approved"
-    for wrong, why in (({"command": "./x"}, "scanners.1.command: found './x'"), ({}, "scanners.1.command: is missing")):
+    for wrong, why in (
+        ({"command": "./x"}, "scanners.1.command: found './x'"),
+        ({}, "scanners.1.command: is missing"),
+    ):
         with pytest.raises(ConfigError, match=why):
             Council.inline(scanners=[wrong])
 

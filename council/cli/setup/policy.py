@@ -26,7 +26,9 @@ def test(
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARGS]...", help="The tool's arguments: one JSON object, or NAME=VALUE each."),
+        typer.Argument(
+            metavar="[ARGS]...", help="The tool's arguments: one JSON object, or NAME=VALUE each."
+        ),
     ] = None,
     agent: Annotated[str, typer.Option(metavar="NAME", help="Who proposes it.")] = "client",
     config: Config = None,
@@ -74,7 +76,9 @@ def _action(what: str, arguments: list[str]) -> Any:
     for each in arguments:
         name, equals, value = each.partition("=")
         if not (name and equals):
-            raise UsageFault(f"{each!r}: expected NAME=VALUE, for example 'command=ls -l', or one JSON object")
+            raise UsageFault(
+                f"{each!r}: expected NAME=VALUE, for example 'command=ls -l', or one JSON object"
+            )
         args[name] = value
     return {"tool": what, "args": args}
 

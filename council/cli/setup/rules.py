@@ -23,10 +23,19 @@ app = typer.Typer(help="List, show, try and begin rules of static checks.", no_a
 FOLDER = "council.rules"
 Folder = Annotated[
     Path | None,
-    typer.Argument(metavar="[DIR]", help="A folder of rules; by default the setting rules, or council.rules here."),
+    typer.Argument(
+        metavar="[DIR]", help="A folder of rules; by default the setting rules, or council.rules here."
+    ),
 ]
 TRY_S = 300.0
-_NO_CALLS = ("bash", "css", "hcl", "html", "json", "yaml")  # in which the code rule of the template means nothing
+_NO_CALLS = (
+    "bash",
+    "css",
+    "hcl",
+    "html",
+    "json",
+    "yaml",
+)  # in which the code rule of the template means nothing
 
 
 @app.command("list")
@@ -136,7 +145,9 @@ def new(
     if language is not None and language not in PARSED:
         raise UsageFault(f"--language {language}: expected one of {', '.join(sorted(PARSED))}")
     if language in _NO_CALLS:
-        raise UsageFault(f"--language {language}: it has no calls, so leave --language out, and match its lines")
+        raise UsageFault(
+            f"--language {language}: it has no calls, so leave --language out, and match its lines"
+        )
     rule = _CODE_RULE.format(id=id, language=language) if language else _LINE_RULE.format(id=id)
     examples = (_CODE_EXAMPLES if language else _LINE_EXAMPLES).format(id=id)
     try:
