@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
 from council.agents.scan import code
 from council.agents.scan.change import FileChange, short_quote
@@ -61,7 +60,7 @@ class Scanner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Own:
-    """What a user adds to the rules of this package. ``key`` tells it from others. ``folder`` is its folder's name."""
+    """What a user adds to this package's rules. ``key`` tells it from others; ``folder`` is its folder's name."""
 
     rules: tuple[Rule, ...] = ()
     silences: tuple[Silence, ...] = ()

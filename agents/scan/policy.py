@@ -31,10 +31,9 @@ _HOST_KEYS = re.compile(r"(?:^|_)(?:host|hostname|server|domain|address|endpoint
 _URL = re.compile(r"[a-zA-Z][\w+.-]{1,20}://[^\s\"'<>`]{1,2000}")
 _AT_HOST = re.compile(r"[\w.+-]{1,64}@([\w.-]{1,253})")
 _DOTTED = re.compile(r"(?<![\w.@/-])((?:[a-zA-Z0-9-]{1,63}\.){1,10}(?:[a-zA-Z]{2,24}|\d{1,3}))(?![\w-]|\.\w)")
-_NO_HOST = {extension for language in LANGUAGES for extension in language.extensions} | set(
-    "txt csv tsv log md rst png jpg jpeg gif svg pdf zip gz tgz tar bz2 xz bak tmp lock conf cfg ini env toml xml "
-    "db sqlite pem key crt out err patch diff".split()
-)
+_FILES = "txt csv tsv log md rst png jpg jpeg gif svg pdf zip gz tgz tar bz2 xz bak tmp lock conf cfg ini env toml"
+_FILES += " xml db sqlite pem key crt out err patch diff"
+_NO_HOST = {*_FILES.split(), *(extension for language in LANGUAGES for extension in language.extensions)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Row:
 
 
 class Said(NamedTuple):
-    """What the rows say: the gravest ``then`` of the rows that fit, "" if none does; and these rows, gravest first."""
+    """What the rows say: the gravest ``then`` of those that fit, "" if none does; and these, gravest first."""
 
     then: Then | Literal[""]
     rows: tuple[Row, ...] = ()
@@ -103,7 +102,7 @@ class _Seen(NamedTuple):
 
 
 def _fits(globs: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether one of the names matches a glob, and none that excludes. With excluding globs alone, any other does."""
+    """Whether one of the names matches a glob, and none that excludes. With these alone, any other name does."""
     excluded = [glob[1:].lower() for glob in globs if glob.startswith("!")]
     wanted = [glob.lower() for glob in globs if not glob.startswith("!")] or ["*"]
     return any(
@@ -128,7 +127,7 @@ def _seen(case: Case) -> _Seen:
 
 
 def _paths(case: Case, action: ParsedAction) -> Iterator[str]:
-    """The paths that an action names, and those of the files that a diff changes: as they are, and as they resolve."""
+    """The paths that an action names and the files that a diff changes: as they are, and as they resolve."""
     found = list(action.written_paths)
     for text in (case.body, *(argument.text for argument in action.args)):
         if "@@ " in text or "diff --git " in text:

@@ -88,8 +88,8 @@ _keeping = threading.Lock()
 def scan(case: Case, own: Own = NOTHING) -> Findings:
     """The findings in a case, by the rules of this package and the user's ``own``.
 
-    Blocks for some tenths of a second if there is code, and for as long as the user's scanners take. No text in a case
-    makes it raise.
+    Blocks for some tenths of a second if there is code, and for as long as the user's scanners take. No text in a
+    case makes it raise.
     """
     key = hashlib.sha256(msgspec.json.encode((case.summary, case.body, case.action, own.key))).digest()
     with _keeping:

@@ -29,7 +29,7 @@ METHODS = {"ballot": "review", "ruling": "rule", "observation": "observe"}
 
 
 class Held(NamedTuple):
-    """What policy says of a case. ``rejects``: the mind is not asked. ``human``: a human decides, whatever it says.
+    """What policy says of a case. ``rejects``: the mind is not asked. ``human``: whatever it says, a human decides.
 
     ``note`` is told with the ballot. Each is the reason, or "" if policy does not say it.
     """
@@ -45,7 +45,8 @@ Policy = Callable[[Case], Held]
 class MindRunner:
     """Runs the methods of one seat's mind: an async one on the event loop, a plain one on a thread.
 
-    Each run is recorded as a span if there are ``spans``. ``policy`` is asked before the mind, for ballots and rulings.
+    Each run is recorded as a span if there are ``spans``. ``policy`` is asked before the mind, for ballots and
+    rulings.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ class Where:
     """Which council to use, by the command line and the configuration, which is read once.
 
     Without ``trusts_folder`` no configuration is looked for around the working folder: a change under review must not
-    choose its own jury, nor have a class of its choosing built. ``rules`` are the texts of rules for a council of this
-    command's own, unless the configuration names others.
+    choose its own jury, nor have a class of its choosing built. ``rules`` are the texts of rules for a council of
+    this command's own, unless the configuration names others.
     """
 
     config: Path | None = None

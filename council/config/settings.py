@@ -383,8 +383,8 @@ class ScannerConfig(_Settings):
         fields.key(
             ...,
             "the program and its arguments, run in a folder with the changed files",
-            'a list of a program and its arguments, as in ["semgrep", "scan", "--sarif"], or one text; the program by its '
-            "name or /path",
+            'a list of a program, by its name or /path, and its arguments, as in ["semgrep", "scan", "--sarif"], '
+            "or one text",
             strict=False,
         )
     )

@@ -118,7 +118,7 @@ ROWS = [
     {"tool": "shell", "then": "human", "reason": "Shells go to a human"},
     {"tool": "*", "then": "note", "reason": "Seen by policy"},
 ]
-AGREED = {name: Agrees for name in ("prime", "lite", "codemind")}
+AGREED = dict.fromkeys(("prime", "lite", "codemind"), Agrees)
 
 
 @pytest.mark.parametrize("seats", [None, AGREED])

@@ -19,8 +19,8 @@ CODES = {"reject": REJECTED, "human": UNDECIDED}
 _SHAPE = 'a JSON object, for example {"tool": "shell", "args": {"command": "ls"}}'
 
 
-@app.command()
-def test(
+@app.command("test")
+def try_(
     action: Annotated[
         str, typer.Argument(metavar="FILE|TOOL", help="A JSON file with an action, or a tool's name.")
     ],
@@ -36,8 +36,8 @@ def test(
 ) -> int:
     """Print what the rows of policy say of an action.
 
-    Needs no council, and runs nothing. Exits 0 if no row rejects it or asks for a human, 1 if one rejects it, 3 if one
-    asks for a human.
+    Needs no council, and runs nothing. Exits 0 if no row rejects it or asks for a human, 1 if one rejects it, 3 if
+    one asks for a human.
     """
     from council.agents.mind import Action, Case
     from council.agents.scan.policy import said

@@ -13,8 +13,6 @@ from council.cli.reach import Where
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from council.agents.scan.rules import Rule
     from council.agents.scan.trying import Example
 
@@ -82,8 +80,8 @@ def show(
     return report.result(document, render.facts((key, render.text(value)) for key, value in lines))
 
 
-@app.command()
-def test(folder: Folder = None, config: Config = None, json: Json = False) -> int:
+@app.command("test")
+def try_(folder: Folder = None, config: Config = None, json: Json = False) -> int:
     """Run the examples of your own rules.
 
     Each bad example must be found by its rule, and each good one must not. Exits 1 if an example does not hold, or a
