@@ -114,15 +114,13 @@ def _fits(globs: Iterable[str], names: Iterable[str]) -> bool:
 
 def _seen(case: Case) -> _Seen:
     action = read_action(case.action)
-    asks = case.requester
-    named = (case.proposer, asks.agent, asks.user) if asks else (case.proposer,)
     texts = [*action.args, *action.commands]
     return _Seen(
         (case.action.tool,) if case.action else (),
         tuple((each.key, each.text) for each in texts),
         frozenset(_paths(case, action)),
         frozenset(host.rstrip(".") for host in _hosts(action)),
-        tuple(filter(None, named)),
+        (case.proposer, *case.requester),
     )
 
 

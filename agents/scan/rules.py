@@ -146,7 +146,9 @@ def parse(text: str, name: str) -> Iterator[Rule]:
     for raw, line in yaml_items(text, name):
         if isinstance(raw, dict) and raw.keys() == {"utils"}:
             if not isinstance(raw["utils"], dict):
-                raise RuleError(f"{name}:{line}: utils is {raw['utils']!r:.80}, expected rules by their names")
+                raise RuleError(
+                    f"{name}:{line}: utils is {raw['utils']!r:.80}, expected rules by their names"
+                )
             shared |= raw["utils"]
         else:
             yield _rule(raw, shared, f"{name}:{line}")
@@ -158,6 +160,7 @@ def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
     try:
         while loader.check_node():
             node = loader.get_node()
+            assert node is not None  # there is one
             for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
                 yield loader.construct_document(each), each.start_mark.line + 1
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -183,7 +186,7 @@ def _rule(raw: Any, shared: dict[str, Any], place: str) -> Rule:
         if not _ID.fullmatch(rule.id):
             raise ValueError(f"id is {rule.id!r}, expected words in lower case joined by -")
         return rule
-    except (msgspec.ValidationError, ValueError, KeyError, TypeError) as error:
+    except (msgspec.ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         named = raw.get("id", "") if isinstance(raw, dict) else ""
         raise RuleError(f"{place}: rule {named!s:.80}: {why}") from error
@@ -197,7 +200,7 @@ def _code_rule(raw: dict[str, Any], shared: dict[str, Any], place: str) -> Rule:
     for language in languages:
         if language not in PARSED:
             raise ValueError(f"language is {language!r}, expected one of {', '.join(sorted(PARSED))}")
-    code = {key: raw[key] for key in ("rule", "constraints", "transform") if key in raw}
+    code: dict[str, Any] = {key: raw[key] for key in ("rule", "constraints", "transform") if key in raw}
     code["utils"] = shared | raw.get("utils", {})
     return _made(meta, raw["id"], raw["message"], place, languages=languages, code=code)
 

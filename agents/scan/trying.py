@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from council.agents.scan import code, lines
-from council.agents.scan.change import DiffLine, FileChange, Hunk
+from council.agents.scan.change import DiffLine, FileChange, Hunk, Kind
 from council.agents.scan.compare import Match, compare
 from council.agents.scan.pieces import Piece, pieces_of
 from council.agents.scan.rules import PARSED, Rule
@@ -57,7 +57,7 @@ def change(raw: Any, path: str) -> FileChange:
         else:
             found += [DiffLine("-", was[i], i + 1, None) for i in range(i1, i2)]
             found += [DiffLine("+", now[j], None, j + 1) for j in range(j1, j2)]
-    kind = "added" if old is None else "modified"
+    kind: Kind = "added" if old is None else "modified"
     return FileChange(
         path, None if old is None else path, kind, hunks=(Hunk(1, 1, tuple(found)),), is_whole=True
     )

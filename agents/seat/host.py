@@ -213,6 +213,7 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
     """The case of a PROPOSAL envelope."""
     content = envelope.content
     assert isinstance(content, Proposal)
+    asks = content.requester
     return Case(
         proposal_id=envelope.msg_id,
         proposer=envelope.sender,
@@ -223,5 +224,5 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
         risk_level=envelope.risk_level,
         time_left_s=time_left_s,
         history=tuple(Turn(turn.role, turn.text) for turn in content.history),
-        requester=content.requester,
+        requester=tuple(filter(None, (asks.agent, asks.user))) if asks else (),
     )

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import Case, Mind, as_mind
-from council.agents.scan import policy as policies
-from council.agents.scan.policy import Row
-from council.agents.seat.threads import Held, Policy
 from council.config.settings import (
     DEFAULT_SEATS,
     MODEL_MIND,
@@ -30,6 +27,8 @@ if TYPE_CHECKING:
     from council.agents.llm.endpoint import Endpoint
     from council.agents.prompting.builder import PromptBuilder
     from council.agents.prompting.shorten import Step
+    from council.agents.scan.policy import Row
+    from council.agents.seat.threads import Policy
     from council.protocol.identity.charter import Charter
 
 log = get_logger("council")
@@ -75,6 +74,8 @@ def _options_of(seat: SeatConfig, council: CouncilConfig | None) -> Mapping[str,
 
 def rows_of(council: CouncilConfig) -> tuple[Row, ...]:
     """The rows of policy, numbered."""
+    from council.agents.scan.policy import Row
+
     return tuple(Row(number, **dict(row)) for number, row in enumerate(council.policy, 1))
 
 
@@ -83,6 +84,9 @@ def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
 
     Only Prime's ballot tells the notes, so that they are told once.
     """
+    from council.agents.scan import policy as policies
+    from council.agents.seat.threads import Held
+
     rows = rows_of(council)
 
     def policy(case: Case) -> Held:
@@ -161,6 +165,8 @@ def steps_of(council: CouncilConfig) -> tuple[Step, ...]:
     """
     from council.agents.llm.compress import Compressor
     from council.agents.prompting.shorten import Step
+    from council.agents.scan.policy import Row
+    from council.agents.seat.threads import Policy
     from council.agents.prompting.tokens import counter_for
 
     found: dict[tuple[str | None, ...], Step] = {}

@@ -112,6 +112,7 @@ def test_a_silence_ends_after_its_day_and_is_named() -> None:
         ),
         ({"a.yml": LINES, "b.yml": LINES}, "b.yml:1: the id no-debug is taken by a.yml:1"),
         ({"a.yml": CODE.replace("python", "cobol")}, "a.yml:1: rule py-no-pay: language is 'cobol'"),
+        ({"a.yml": CODE.replace("Pays directly. Use the queue.", "3")}, "a.yml:1: rule py-no-pay: "),
         ({"a.yml": "utils:"}, "a.yml:1: utils is None"),
         ({"silence.yml": "- {rule: x}"}, "silence.yml:1: silence: .*reason"),
         ({"silence.yml": "- {rule: x, reason: ' '}"}, "silence.yml:1: silence: reason is empty"),

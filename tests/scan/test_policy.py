@@ -9,7 +9,6 @@ import pytest
 from council import Council, Opinion, Ruling
 from council.agents.mind import Case, ShownBallot
 from council.agents.scan.policy import Row, said
-from council.protocol.envelope import Requester
 from council.protocol.errors import ConfigError
 
 
@@ -82,7 +81,7 @@ def test_hosts_fit() -> None:
 
 
 def test_an_agent_fits_by_proposer_and_requester() -> None:
-    case = Case("1", "gate", "Do it", requester=Requester(agent="deploy-bot", user="ann"))
+    case = Case("1", "gate", "Do it", requester=("deploy-bot", "ann"))
     for agent in ("gate", "deploy-*", "ANN"):
         assert said(case, [Row(1, "reject", "why", agent=agent)]).then == "reject"
     assert said(case, [Row(1, "reject", "why", agent="bob")]).then == ""
