@@ -22,6 +22,7 @@ from council.agents.scan.languages import LANGUAGES
 
 Then = Literal["reject", "human", "note"]
 
+TOLD_MAX = 5  # rows in a reason
 WORDS_MAX = 5_000  # of an action's texts that are looked at for paths and hosts
 _ORDER: tuple[Then, ...] = ("reject", "human", "note")
 _PATH_KEYS = re.compile(
@@ -31,7 +32,9 @@ _HOST_KEYS = re.compile(r"(?:^|_)(?:host|hostname|server|domain|address|endpoint
 _URL = re.compile(r"[a-zA-Z][\w+.-]{1,20}://[^\s\"'<>`]{1,2000}")
 _AT_HOST = re.compile(r"[\w.+-]{1,64}@([\w.-]{1,253})")
 _DOTTED = re.compile(r"(?<![\w.@/-])((?:[a-zA-Z0-9-]{1,63}\.){1,10}(?:[a-zA-Z]{2,24}|\d{1,3}))(?![\w-]|\.\w)")
-_FILES = "txt csv tsv log md rst png jpg jpeg gif svg pdf zip gz tgz tar bz2 xz bak tmp lock conf cfg ini env toml"
+_FILES = (
+    "txt csv tsv log md rst png jpg jpeg gif svg pdf zip gz tgz tar bz2 xz bak tmp lock conf cfg ini env toml"
+)
 _FILES += " xml db sqlite pem key crt out err patch diff"
 _NO_HOST = {*_FILES.split(), *(extension for language in LANGUAGES for extension in language.extensions)}
 
@@ -76,10 +79,11 @@ class Said(NamedTuple):
     then: Then | Literal[""]
     rows: tuple[Row, ...] = ()
 
-    @property
-    def words(self) -> str:
-        """The reasons of the gravest rows."""
-        return "; ".join(str(row) for row in self.rows if row.then == self.then)
+    def words(self, then: Then) -> str:
+        """The reasons of the first rows with this ``then``, and the number of the others; "" if there are none."""
+        rows = [row for row in self.rows if row.then == then]
+        more = f" and {len(rows) - TOLD_MAX:,} more rows" if len(rows) > TOLD_MAX else ""
+        return "; ".join(map(str, rows[:TOLD_MAX])) + more
 
 
 def said(case: Case, rows: Sequence[Row]) -> Said:
