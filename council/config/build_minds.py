@@ -91,11 +91,9 @@ def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
 
     def policy(case: Case) -> Held:
         said = policies.said(case, rows)
-        notes = (
-            "; ".join(str(row) for row in said.rows if row.then == "note") if seat == council.prime else ""
-        )
-        rejects, human = (said.words if said.then == then else "" for then in ("reject", "human"))
-        return Held(rejects, human, notes)
+        rejects = said.words("reject")
+        human = "" if rejects else said.words("human")
+        return Held(rejects, human, said.words("note") if seat == council.prime else "")
 
     return policy if rows else None
 
@@ -165,8 +163,6 @@ def steps_of(council: CouncilConfig) -> tuple[Step, ...]:
     """
     from council.agents.llm.compress import Compressor
     from council.agents.prompting.shorten import Step
-    from council.agents.scan.policy import Row
-    from council.agents.seat.threads import Policy
     from council.agents.prompting.tokens import counter_for
 
     found: dict[tuple[str | None, ...], Step] = {}

@@ -91,9 +91,11 @@ def test_reject_outranks_human_which_outranks_note() -> None:
     case = Case("1", "a", "Do it", action={"tool": "shell", "args": {}})
     rows = [Row(1, "note", "n", tool="*"), Row(2, "human", "h", tool="*"), Row(3, "reject", "r", tool="*")]
     assert [row.number for row in said(case, rows).rows] == [3, 2, 1]
-    assert said(case, rows).words == "policy row 3: r"
+    assert said(case, rows).words("reject") == "policy row 3: r"
     assert said(case, rows[:2]).then == "human"
     assert said(case, []).then == ""
+    many = said(case, [Row(number, "human", "h", tool="*") for number in range(1, 8)]).words("human")
+    assert many.endswith("policy row 5: h and 2 more rows")
 
 
 # In a council
