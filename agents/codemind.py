@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from council.agents.mind import Case, Observation, Opinion, Stream
 from council.agents.scan.finding import CODE
+from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import scan
 from council.agents.static import marks
 from council.agents.static.verdict import asks, listed, observed, stops
@@ -29,15 +30,21 @@ NAMED_MAX = 20  # files in a reason; the others are only counted
 
 
 class CodeMind:
-    """The mind of the seat ``codemind``. The module's docstring says how it votes."""
+    """The mind of the seat ``codemind``. The module's docstring says how it votes.
+
+    ``own`` are the user's rules (the setting ``rules``).
+    """
+
+    def __init__(self, *, own: Own = NOTHING) -> None:
+        self._own = own
 
     def observe(self, case: Case, stream: Stream) -> Observation:
         """Interrupts a stream that breaks policy, as Lite does (rules 3.1). No text in the stream makes it raise."""
-        return observed(case, stream)
+        return observed(case, stream, self._own)
 
     def review(self, case: Case) -> Opinion:
         """What static checks find in the case's code. Blocks for less than a second if there is code."""
-        seen = scan(case)
+        seen = scan(case, self._own)
         if opinion := stops(seen, CODE, marks.CODE) or asks(seen, CODE, marks.CODE):
             return opinion
         if not seen.has_code:

@@ -29,22 +29,27 @@ from collections.abc import Sequence
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
 from council.agents.scan.change import short_quote
 from council.agents.scan.finding import POLICY
+from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
 from council.agents.static.verdict import UNREAD, asks, listed, observed, stops
 
 
 class Lite:
-    """Checks policy on what a proposal adds. A change above ``max_changed_lines`` (800) counts as hard to review."""
+    """Checks policy on what a proposal adds. A change above ``max_changed_lines`` (800) counts as hard to review.
 
-    def __init__(self, *, max_changed_lines: int = 800) -> None:
+    ``own`` are the user's rules (the setting ``rules``).
+    """
+
+    def __init__(self, *, max_changed_lines: int = 800, own: Own = NOTHING) -> None:
         if max_changed_lines < 1:
             raise ValueError(f"max_changed_lines is {max_changed_lines}: give 1 or more")
         self.max_changed_lines = max_changed_lines
+        self._own = own
 
     def review(self, case: Case) -> Opinion:
         """Its opinion, by the module's table. No text in a case makes it raise."""
-        seen = scan(case)
+        seen = scan(case, self._own)
         if opinion := stops(seen, POLICY, marks.POLICY) or asks(seen, POLICY, marks.POLICY):
             return opinion
         if seen.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)
@@ -56,7 +61,7 @@ class Lite:
 
     def observe(self, case: Case, stream: Stream) -> Observation:
         """Interrupts a stream that would be a high risk in a proposal (rules 3.1). No text in it makes it raise."""
-        return observed(case, stream)
+        return observed(case, stream, self._own)
 
     def _weigh(self, seen: Findings) -> Opinion:
         """A yes. Its confidence depends on the smaller findings."""
@@ -80,6 +85,9 @@ class Lite:
         if seen.binaries:
             says.append(f"not read, {_listed_paths('binary', seen.binaries)}")
             confidence, risk = min(confidence, 0.45), "med"
+        if seen.silenced:
+            silent = [f"{found.rule} at {found.place} ({why})" for found, why in seen.silenced]
+            says.append(f"silenced: {listed(silent)}")
         if seen.generated:
             says.append(_listed_paths("generated", seen.generated))
         return _says("yes", "; ".join(says), confidence, risk)

@@ -84,7 +84,8 @@ class Case:
     ``action`` is the call that is asked for, if it is one; a mapping ``{"tool": str, "args": {...}}`` becomes an
     Action. ``confidence`` is the proposer's own, from 0 to 1. ``time_left_s`` is the time in seconds until the mind
     loses its ballot. ``history`` is what was said and done before the proposal, oldest first, as far as the proposer
-    gave it. Raises EnvelopeError for an action of another shape.
+    gave it. ``requester`` are the agent and the user who ask, as the proposer says: nobody has checked it.
+    Raises EnvelopeError for an action of another shape.
     """
 
     proposal_id: str
@@ -96,6 +97,7 @@ class Case:
     risk_level: RiskLevel = "low"
     time_left_s: float = 60.0
     history: tuple[Turn, ...] = ()
+    requester: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.action is not None and not isinstance(self.action, Action):

@@ -40,6 +40,7 @@ from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, S
 from council.agents.scan.change import short_quote
 from council.agents.scan.finding import Family
 from council.agents.scan.languages import is_docs, is_test
+from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
 from council.agents.scan.action import read_action
@@ -82,26 +83,31 @@ class Prime:
 
     Another rule can't be checked without a model, and the reason says so. ``unknown_tools`` says what becomes of an
     action whose tool is not known here, and that writes, pays, sends or deletes by its name or arguments: "ask" sends
-    it to a human, "allow" judges it by the other checks alone.
+    it to a human, "allow" judges it by the other checks alone. ``own`` are the user's rules (the setting ``rules``).
     """
 
     def __init__(
-        self, *, core_rules: Sequence[str] = CORE_RULES, unknown_tools: Literal["ask", "allow"] = "ask"
+        self,
+        *,
+        core_rules: Sequence[str] = CORE_RULES,
+        unknown_tools: Literal["ask", "allow"] = "ask",
+        own: Own = NOTHING,
     ) -> None:
         if isinstance(core_rules, str) or not all(isinstance(rule, str) for rule in core_rules):
             raise ValueError(f"core_rules is {core_rules!r}: give a list of texts")
         if unknown_tools not in ("ask", "allow"):
             raise ValueError(f"unknown_tools is {unknown_tools!r}: give 'ask' or 'allow'")
         self.core_rules = tuple(core_rules)
+        self._own = own
         self._asks = unknown_tools == "ask"
 
     def observe(self, case: Case, stream: Stream) -> Observation:
         """Interrupts a stream that breaks policy, as Lite does (rules 3.1). No text in it makes it raise."""
-        return observed(case, stream)
+        return observed(case, stream, self._own)
 
     def review(self, case: Case) -> Opinion:
         """Its own opinion, from the case alone. No text in a case makes it raise."""
-        seen = scan(case)
+        seen = scan(case, self._own)
         stakes = weigh(case, has_change=bool(seen.files))
         return (
             self._broken(seen)

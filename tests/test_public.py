@@ -22,7 +22,14 @@ import council
 from council import Action, AsyncCouncil, Council, CouncilConfig, CouncilPool, Decision, SeatConfig
 from council.api.keywords import PLAIN, ClientSettings, Details, Guarding, Settings
 from council.api.pool import AsyncPool
-from council.config.settings import COUNCIL_KEYS, SEAT_KEYS, NotifyConfig, SeatSettings
+from council.config.settings import (
+    COUNCIL_KEYS,
+    SEAT_KEYS,
+    NotifyConfig,
+    PolicyRow,
+    ScannerConfig,
+    SeatSettings,
+)
 from council.core.state import Answer, Ballot, Escalation, Option, Ruling, Tally, TieBreak
 from council.protocol import errors
 from council.protocol.errors import CallerError, CouncilError
@@ -257,11 +264,14 @@ def test_the_shared_keywords_are_those_of_what_takes_them() -> None:
             how = {name: hint.__forward_arg__ for name, hint in Guarding.__annotations__.items()}
             guarded = {each.name: each.annotation for each in keyword_only(kind.guard)}
             assert guarded == {**how, "risk": "RiskLevel"}, kind
-    hints = get_type_hints(Settings, localns={"NotifyConfig": NotifyConfig, "SeatConfig": SeatConfig})
+    models = (NotifyConfig, SeatConfig, PolicyRow, ScannerConfig)
+    hints = get_type_hints(Settings, localns={each.__name__: each for each in models})
     assert set(hints) == set(COUNCIL_KEYS)
     assert SeatSettings.__annotations__.keys() == set(SEAT_KEYS)
     assert "SeatConfig" in str(hints.pop("seats"))
     assert "NotifyConfig" in str(hints.pop("notify"))
+    assert "PolicyRow" in str(hints.pop("policy"))
+    assert "ScannerConfig" in str(hints.pop("scanners"))
     configured = get_type_hints(CouncilConfig)
     assert hints == {key: configured[key] | None for key in hints}
 

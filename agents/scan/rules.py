@@ -137,18 +137,28 @@ def read(file: Path) -> Iterator[Rule]:
 
 def parse(text: str, name: str) -> Iterator[Rule]:
     """The rules in a text; ``name`` is the file's, for messages. Raises RuleError."""
-    loader = yaml.CSafeLoader(text)
     shared: dict[str, Any] = {}
+    for raw, line in yaml_items(text, name):
+        if isinstance(raw, dict) and raw.keys() == {"utils"}:
+            if not isinstance(raw["utils"], dict):
+                raise RuleError(
+                    f"{name}:{line}: utils is {raw['utils']!r:.80}, expected rules by their names"
+                )
+            shared |= raw["utils"]
+        else:
+            yield _rule(raw, shared, f"{name}:{line}")
+
+
+def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
+    """The documents of a YAML text, and the items of those that are lists, each with its line. Raises RuleError."""
+    loader = yaml.CSafeLoader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
+            assert node is not None  # there is one
             for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-                raw = loader.construct_document(each)
-                if isinstance(raw, dict) and raw.keys() == {"utils"}:
-                    shared |= raw["utils"]
-                else:
-                    yield _rule(raw, shared, f"{name}:{each.start_mark.line + 1}")
-    except (yaml.YAMLError, RecursionError) as error:
+                yield loader.construct_document(each), each.start_mark.line + 1
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise RuleError(f"{name}:{line}: this is no YAML: {getattr(error, 'problem', error)}") from error
@@ -171,7 +181,7 @@ def _rule(raw: Any, shared: dict[str, Any], place: str) -> Rule:
         if not _ID.fullmatch(rule.id):
             raise ValueError(f"id is {rule.id!r}, expected words in lower case joined by -")
         return rule
-    except (msgspec.ValidationError, ValueError, KeyError, TypeError) as error:
+    except (msgspec.ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         named = raw.get("id", "") if isinstance(raw, dict) else ""
         raise RuleError(f"{place}: rule {named!s:.80}: {why}") from error
@@ -185,7 +195,7 @@ def _code_rule(raw: dict[str, Any], shared: dict[str, Any], place: str) -> Rule:
     for language in languages:
         if language not in PARSED:
             raise ValueError(f"language is {language!r}, expected one of {', '.join(sorted(PARSED))}")
-    code = {key: raw[key] for key in ("rule", "constraints", "transform") if key in raw}
+    code: dict[str, Any] = {key: raw[key] for key in ("rule", "constraints", "transform") if key in raw}
     code["utils"] = shared | raw.get("utils", {})
     return _made(meta, raw["id"], raw["message"], place, languages=languages, code=code)
 

@@ -14,16 +14,18 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 import msgspec
 
 from council.agents.mind import Case
-from council.agents.scan import code, constants, hidden, lines, linters, removed, secrets, shell_texts
+from council.agents.scan import code, constants, hidden, lines, linters, removed, scanners, secrets, shell_texts
 from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
 from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, read_changes, short_quote
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
 from council.agents.scan.languages import BY_NAME, Language, is_docs, is_generated, is_test, language_of
+from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.pieces import Piece, piece_of, pieces_of
 from council.agents.scan.rules import code_rules, line_rules
 from council.agents.scan.spelling import spelled
@@ -53,7 +55,8 @@ class Findings:
     ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
     a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files of
     which no grammar is known here. ``binaries`` names files that nobody expects to read, such as images. ``added`` and
-    ``removed`` count lines, without generated files.
+    ``removed`` count lines, without generated files. ``silenced`` are findings that a user's silence takes out, each
+    with its reason.
     """
 
     found: tuple[Finding, ...] = ()
@@ -71,6 +74,7 @@ class Findings:
     gone_tests: tuple[str, ...] = ()  # test files that are deleted without any source
     generated: tuple[str, ...] = ()
     binaries: tuple[str, ...] = ()
+    silenced: tuple[tuple[Finding, str], ...] = ()
 
     def of(self, weight: Weight, families: Collection[Family] | None = None) -> list[Finding]:
         """The findings of a weight, of all families or of some."""
@@ -81,9 +85,13 @@ _kept: OrderedDict[bytes, Future[Findings]] = OrderedDict()
 _keeping = threading.Lock()
 
 
-def scan(case: Case) -> Findings:
-    """The findings in a case. Blocks for some tenths of a second if there is code. No text in a case makes it raise."""
-    key = hashlib.sha256(msgspec.json.encode((case.summary, case.body, case.action))).digest()
+def scan(case: Case, own: Own = NOTHING) -> Findings:
+    """The findings in a case, by the rules of this package and the user's ``own``.
+
+    Blocks for some tenths of a second if there is code, and for as long as the user's scanners take. No text in a
+    case makes it raise.
+    """
+    key = hashlib.sha256(msgspec.json.encode((case.summary, case.body, case.action, own.key))).digest()
     with _keeping:
         known = _kept.get(key)
         made = known or Future()
@@ -94,7 +102,7 @@ def scan(case: Case) -> Findings:
     if known is not None:
         return known.result()
     try:
-        made.set_result(_scanned(case))
+        made.set_result(_scanned(case, own))
     except BaseException as error:
         made.set_exception(error)
         with _keeping:
@@ -116,7 +124,7 @@ class _Texts:
         return (*self.reading.files, *self.written)
 
 
-def _scanned(case: Case) -> Findings:
+def _scanned(case: Case, own: Own) -> Findings:
     action = read_action(case.action)
     texts = _texts_of(case, action)
     timeout_s = max(1.0, min(SECONDS_MAX, case.time_left_s / 2))
@@ -124,24 +132,27 @@ def _scanned(case: Case) -> Findings:
     unread = [*texts.reading.faults, *filter(None, map(_unreadable, changes))]
     shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action)
     pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
-    with ThreadPoolExecutor(2) as pool:
-        analyzers = [pool.submit(_code, pieces, timeout_s), pool.submit(linters.of_changes, changes, timeout_s)]
-        found = compare(lines.matches(pieces, line_rules()), pieces)
+    with ThreadPoolExecutor(3) as pool:
+        scanned = pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s)
+        analyzers = [pool.submit(_code, pieces, own, timeout_s), pool.submit(linters.of_changes, changes, timeout_s)]
+        found = compare(lines.matches(pieces, own.over(line_rules())), pieces)
         gone, gone_unread = removed.findings(changes)
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
-        found += _programs(changes)
+        found += [*_programs(changes), *own.touched(changes)]
         unread += [*gone_unread, *shell_unread]
         failed = []
         for analyzer in analyzers:
             more, faults = analyzer.result()
             found += more
             failed += faults
-    return _counted(case, texts, _ordered(found), unread, failed)
+        found += scanned.result()
+    left, silenced = own.silence(_ordered(found), date.today())
+    return replace(_counted(case, texts, left, unread, failed), silenced=silenced)
 
 
-def _code(pieces: Sequence[Piece], timeout_s: float) -> tuple[list[Finding], list[str]]:
+def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], list[str]]:
     languages = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
-    rules = dict.fromkeys(rule for language in sorted(languages) for rule in code_rules(language))
+    rules = own.over(dict.fromkeys(rule for language in sorted(languages) for rule in code_rules(language)))
     try:
         return compare(code.matches(pieces, rules, timeout_s=timeout_s), pieces), []
     except ToolFailed as error:

@@ -7,6 +7,7 @@ is the only one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -39,36 +40,50 @@ def find(name: str) -> str:
 
 
 def run(
-    command: Sequence[str], folder: Path, *, timeout_s: float, succeeds: Sequence[int] = (0,), cwd: Path | None = None
+    command: Sequence[str],
+    folder: Path,
+    *,
+    timeout_s: float,
+    succeeds: Sequence[int] = (0,),
+    cwd: Path | None = None,
+    cpu_s: int = CPU_SECONDS_MAX,
+    path: str = os.defpath,
 ) -> bytes:
     """What ``command`` prints, run in ``folder``. Its first word is a path from ``find``.
 
-    Raises ToolFailed if it does not start, takes too long, prints too much, or ends with a code not in ``succeeds``.
+    ``path`` is its variable PATH. The processes that it starts end with it. Raises ToolFailed if it does not start,
+    takes too long, prints too much, or ends with a code not in ``succeeds``.
     """
     name = Path(command[0]).name
     if os.name != "nt":
-        limits = str(CPU_SECONDS_MAX), str(OUTPUT_BYTES_MAX // _FILE_BLOCK_BYTES)
+        limits = str(cpu_s), str(OUTPUT_BYTES_MAX // _FILE_BLOCK_BYTES)
         command = ["/bin/sh", "-c", _LIMITED, "sh", *limits, *command]
-    environment = {"HOME": str(folder), "TMPDIR": str(folder), "PATH": os.defpath, "LC_ALL": "C.UTF-8"}
+    environment = {"HOME": str(folder), "TMPDIR": str(folder), "PATH": path, "LC_ALL": "C.UTF-8"}
     with Path(folder, f"{name}.out").open("w+b") as out, Path(folder, f"{name}.err").open("w+b") as err:
         try:
-            # Our own arguments. It writes to files, because its output may be large.
-            done = subprocess.run(
+            # It writes to files, because its output may be large.
+            done = subprocess.Popen(
                 command,
                 cwd=cwd or folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                timeout=timeout_s,
+                start_new_session=True,
             )
         except OSError as error:
             raise ToolFailed(f"{name} did not start: {error.strerror}") from error
+        try:
+            done.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             raise ToolFailed(f"{name} did not finish within {timeout_s:g} s") from error
+        finally:
+            _end(done)
         if os.name != "nt" and done.returncode == -signal.SIGXCPU:
-            raise ToolFailed(f"{name} took more than {CPU_SECONDS_MAX} s of CPU time")
-        if os.name != "nt" and done.returncode == -signal.SIGXFSZ:
+            raise ToolFailed(f"{name} took more than {cpu_s} s of CPU time")
+        printed = out.seek(0, os.SEEK_END)
+        # Some programs ignore the signal, and fail to write.
+        if printed > OUTPUT_BYTES_MAX - _FILE_BLOCK_BYTES or (os.name != "nt" and done.returncode == -signal.SIGXFSZ):
             raise ToolFailed(f"{name} reported more than {OUTPUT_BYTES_MAX:,} bytes")
         if done.returncode not in succeeds:
             err.seek(0)
@@ -76,3 +91,13 @@ def run(
             raise ToolFailed(f"{name} failed with exit code {done.returncode}: {words[-NOTE_CHARS_MAX:]}")
         out.seek(0)
         return out.read()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and, but on Windows, all that it started and did not take out of its session."""
+    if os.name == "nt":
+        process.kill()
+    else:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # all have ended
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

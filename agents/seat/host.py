@@ -31,7 +31,7 @@ from council.agents.seat.heartbeat import HeartbeatSender
 from council.agents.seat.observed_cases import ObservedCases, ObservedStage
 from council.agents.seat.outgoing import SeatSigner, SentMessages
 from council.agents.seat.plan_stream import SeatPlanStream
-from council.agents.seat.threads import MindRunner, short
+from council.agents.seat.threads import MindRunner, Policy, short
 from council.agents.seat.workload import WorkItem, Workload
 from council.protocol.envelope import Envelope, Info, Proposal
 from council.protocol.errors import CouncilError
@@ -43,7 +43,8 @@ class SeatHost:
 
     ``say`` is given each signed envelope that the seat has for the council; the host of the seat sets it.
     ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
-    on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heartbeat.
+    on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heartbeat. ``policy``
+    says what becomes of a case before its mind is asked.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SeatHost:
         heartbeat_s: float = 30.0,
         concurrent_max: int = 16,
         spans: tracing.Spans | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.name = name
         self.say: Callable[[bytes], None]
@@ -69,7 +71,7 @@ class SeatHost:
         self._budget = SeatBudgetClient(self._signer, lambda sealed: self.say(sealed))  # ``say`` is set later
         if isinstance(mind, SpendingMind):
             self._budget.hand_to(mind)
-        run = MindRunner(name, mind, spans).run
+        run = MindRunner(name, mind, spans, policy).run
         self._work = Workload(
             concurrent_max, self._budget, run, self._send_result, self._send_fault, self._ended
         )
@@ -211,6 +213,7 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
     """The case of a PROPOSAL envelope."""
     content = envelope.content
     assert isinstance(content, Proposal)
+    asks = content.requester
     return Case(
         proposal_id=envelope.msg_id,
         proposer=envelope.sender,
@@ -221,4 +224,5 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
         risk_level=envelope.risk_level,
         time_left_s=time_left_s,
         history=tuple(Turn(turn.role, turn.text) for turn in content.history),
+        requester=tuple(filter(None, (asks.agent, asks.user))) if asks else (),
     )

@@ -9,10 +9,11 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from council.agents.messaging import spans as tracing
-from council.agents.mind import Case, Mind
+from council.agents.mind import Case, Mind, Opinion, Ruling
 from council.agents.seat.plan_stream import sayable
 from council.protocol.errors import CouncilError, EnvelopeError
 
@@ -27,16 +28,34 @@ TRACEBACK_CHARS_MAX = 8_000
 METHODS = {"ballot": "review", "ruling": "rule", "observation": "observe"}
 
 
+class Held(NamedTuple):
+    """What policy says of a case. ``rejects``: the mind is not asked. ``human``: whatever it says, a human decides.
+
+    ``note`` is told with the ballot. Each is the reason, or "" if policy does not say it.
+    """
+
+    rejects: str = ""
+    human: str = ""
+    note: str = ""
+
+
+Policy = Callable[[Case], Held]
+
+
 class MindRunner:
     """Runs the methods of one seat's mind: an async one on the event loop, a plain one on a thread.
 
-    Each run is recorded as a span if there are ``spans``.
+    Each run is recorded as a span if there are ``spans``. ``policy`` is asked before the mind, for ballots and
+    rulings.
     """
 
-    def __init__(self, seat: str, mind: Mind, spans: tracing.Spans | None) -> None:
+    def __init__(
+        self, seat: str, mind: Mind, spans: tracing.Spans | None, policy: Policy | None = None
+    ) -> None:
         self._seat = seat
         self._mind = mind
         self._spans = spans
+        self._policy = policy
         self._is_async = {
             kind: inspect.iscoroutinefunction(inspect.unwrap(getattr(mind, method, None)))  # type: ignore[arg-type]
             for kind, method in METHODS.items()
@@ -45,7 +64,23 @@ class MindRunner:
         self._observation_threads = Threads(seat, "looks at others", LOOKS_HUNG_MAX)
 
     async def run(self, kind: str, case: Case, *more: Any) -> Any:
-        """What the method for this kind of work returns. Raises what it raises, TypeError if the mind has none."""
+        """What policy says, or the method for this kind of work returns.
+
+        Raises what the method raises, and TypeError if the mind has none.
+        """
+        if self._policy is None or kind == "observation":
+            return await self._think(kind, case, *more)
+        policy = self._policy
+        held = await self._threads.run(lambda: policy(case))  # it reads foreign text
+        if held.rejects:
+            return (
+                Ruling("reject", held.rejects, 1.0, "high")
+                if kind == "ruling"
+                else Opinion.no(held.rejects, confidence=1.0, risk_level="high")
+            )
+        return _under(held, await self._think(kind, case, *more))
+
+    async def _think(self, kind: str, case: Case, *more: Any) -> Any:
         with tracing.work(self._spans, self._seat, case.proposal_id, kind):
             method = getattr(self._mind, METHODS[kind], None)
             if method is None:
@@ -60,6 +95,17 @@ class MindRunner:
             while inspect.isawaitable(thought):
                 thought = await thought
             return thought
+
+
+def _under(held: Held, thought: Any) -> Any:
+    """What a mind thinks, under what policy says. Anything but an opinion or a ruling is left to the seat's check."""
+    if isinstance(thought, Ruling):
+        is_held = held.human and thought.ruling == "confirm"
+        return Ruling("human", held.human, 1.0, thought.risk_level) if is_held else thought
+    if isinstance(thought, Opinion):
+        said = f"{thought.reason}; {held.note}" if held.note else thought.reason
+        return replace(thought, reason=said, escalate=thought.escalate or held.human)
+    return thought
 
 
 class Threads:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from council.agents.mind import Case, Observation, Opinion, Stream
 from council.agents.scan.finding import Family
+from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
 
@@ -42,16 +43,16 @@ def asks(seen: Findings, families: Collection[Family], mark: str) -> Opinion | N
     return None
 
 
-def observed(case: Case, stream: Stream) -> Observation:
+def observed(case: Case, stream: Stream, own: Own = NOTHING) -> Observation:
     """A halt if another seat's work has a fault that the case does not have: a quotation is not its own."""
     lines = stream.text.split("\n")
     told = [
         _TICKED.sub("", line) if _LOOKED_FOR.search(line[:2_000].partition("`")[0]) else line
         for line in lines
     ]
-    said = scan(Case(case.proposal_id, stream.seat, "", "\n".join(told))).of("stop")
+    said = scan(Case(case.proposal_id, stream.seat, "", "\n".join(told)), own).of("stop")
     if said:
-        known = {(found.rule, found.message) for found in scan(case).found}
+        known = {(found.rule, found.message) for found in scan(case, own).found}
         said = [found for found in said if (found.rule, found.message) not in known]
     if said:
         return Observation(True, f"{marks.POLICY}its {stream.stage} holds {listed(said)}")

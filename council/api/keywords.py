@@ -27,7 +27,7 @@ from council.core.state import ActionStage, Decision, RiskLevel
 from council.protocol.errors import CallerError, ConfigError, EnvelopeError
 
 if TYPE_CHECKING:
-    from council.config.settings import CouncilConfig, NotifyConfig, SeatConfig
+    from council.config.settings import CouncilConfig, NotifyConfig, PolicyRow, ScannerConfig, SeatConfig
     from council.protocol.envelope import Envelope, Requester
 
 T = TypeVar("T")
@@ -105,6 +105,9 @@ class Settings(ClientSettings, total=False):
     profiles: str | None
     sole_seat: Literal["never", "allow-low-risk"] | None
     unknown_tools: Literal["ask", "allow"] | None
+    rules: str | None
+    policy: Sequence[PolicyRow | Mapping[str, Any]] | None
+    scanners: Sequence[ScannerConfig | Mapping[str, Any]] | None
     open_max: int | None
     escalations_max: int | None
     events_kept: int | None

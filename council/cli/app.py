@@ -36,7 +36,7 @@ from council.cli.report import (
     UsageFault,
     flushed,
 )
-from council.cli.setup import config, doctor, identity, init
+from council.cli.setup import config, doctor, identity, init, policy, rules
 
 
 class _Command(TyperCommand):
@@ -121,6 +121,8 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "config": config.config,
         "doctor": doctor.doctor,
         "identity": identity.app,
+        "rules": rules.app,
+        "policy": policy.app,
     },
 }
 

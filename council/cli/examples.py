@@ -43,6 +43,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "init": ("council init --print", "council init --base-url http://127.0.0.1:11434/v1"),
     "config": ("council config", "council config --config council.toml --json"),
     "doctor": ("council doctor --offline", "council doctor --ray --json"),
+    "rules": ("council rules list", "council rules test council.rules"),
+    "rules list": ("council rules list", "council rules list --json | jq -r '.rules[].id'"),
+    "rules show": ("council rules show py-sql-built", "council rules show docker-user-root --json"),
+    "rules test": ("council rules test", "council rules test council.rules --json"),
+    "rules new": ("council rules new no-direct-billing", "council rules new py-no-eval --language python"),
+    "policy": ("council policy test shell 'command=terraform apply'", "council policy test action.json"),
+    "policy test": (
+        "council policy test shell 'command=terraform apply'",
+        """council policy test write_file '{"path": "prod/x.tf"}' --agent deploy-bot""",
+    ),
     "identity": ("council identity show", 'council identity propose-change charter.json --why "it is time"'),
     "identity show": ("council identity show", "council identity show --journal > charter.json"),
     "identity propose-change": (

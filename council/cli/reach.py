@@ -20,6 +20,7 @@ from council.kinds.text import clean
 if TYPE_CHECKING:
     from council.api.client import Council
     from council.config.load import Loaded
+    from council.config.settings import CouncilConfig
 
 How = Literal["connected", "launched", "inline"]
 # If no council is up, a command asks for one or --inline, runs one itself, or asks for one.
@@ -34,7 +35,8 @@ class Where:
     """Which council to use, by the command line and the configuration, which is read once.
 
     Without ``trusts_folder`` no configuration is looked for around the working folder: a change under review must not
-    choose its own jury, nor have a class of its choosing built.
+    choose its own jury, nor have a class of its choosing built. ``rules`` are the texts of rules for a council of
+    this command's own, unless the configuration names others.
     """
 
     config: Path | None = None
@@ -46,6 +48,7 @@ class Where:
     insecure: bool = False
     ship: bool = False
     dashboard: bool = False
+    rules: tuple[tuple[str, str], ...] = ()
     _loaded: Loaded | None = field(default=None, init=False)
 
     def loaded(self) -> Loaded:
@@ -63,6 +66,18 @@ class Where:
             start = None if self.trusts_folder else Path(Path.cwd().anchor)  # nothing is above it
             self._loaded = load(self.config, start=start, flags=flags)
         return self._loaded
+
+    def ruled(self) -> CouncilConfig:
+        """The configuration with these rules, unless it names others."""
+        from dataclasses import replace
+
+        from council.config.charter_files import charter_files_of
+        from council.config.settings import with_charter_files
+
+        config = self.loaded().config
+        if config.rules is not None or not self.rules:
+            return config
+        return with_charter_files(config, replace(charter_files_of(config), rules=self.rules))
 
     def found_here(self, key: str) -> str | None:
         """The file found around the working folder that gives a value; None if the user named the file.
@@ -159,7 +174,9 @@ def _connect(where: Where, report: Report, sole: Sole, over_ray: bool) -> tuple[
         require_ray("starting a council on Ray", "; or run one in this process with --inline")
     # Nobody can answer in a council that ends with this command, so it needs no human's key. It can't go on later, so
     # it keeps no journal on disk unless a store is named, and is in the way of no other council of its name.
-    config = config.model_copy(update={"humans": {}, "store": config.store or MEMORY})
+    config = where.ruled().model_copy(
+        update={"humans": {}, "store": config.store or MEMORY, "ray_address": config.ray_address}
+    )
     if where.launch:
         with waiting(report, "starting a council on Ray"):
             neutral_folder()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.messaging.logs import get_logger
-from council.agents.mind import Mind, as_mind
+from council.agents.mind import Case, Mind, as_mind
 from council.config.settings import (
     DEFAULT_SEATS,
     MODEL_MIND,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from council.agents.llm.endpoint import Endpoint
     from council.agents.prompting.builder import PromptBuilder
     from council.agents.prompting.shorten import Step
+    from council.agents.scan.policy import Row
+    from council.agents.seat.threads import Policy
     from council.protocol.identity.charter import Charter
 
 log = get_logger("council")
@@ -51,14 +53,49 @@ def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
 
 
 def _options_of(seat: SeatConfig, council: CouncilConfig | None) -> Mapping[str, Any]:
-    """A seat's options. Prime's static mind is told what to do about unknown tools, unless they say it.
+    """A seat's options. A static mind gets the user's rules; Prime's is told what to do about unknown tools as well.
 
     In a council with another mind than the static ones, that mind judges unknown tools.
     """
-    if seat.mind != STATIC_PRIME or council is None:
+    if seat.mind not in STATIC_MINDS or council is None:
         return seat.options
-    alone = all(each.mind in STATIC_MINDS for each in council.seats)
-    return {"unknown_tools": council.unknown_tools if alone else "allow", **seat.options}
+    from council.config.charter_files import charter_files_of, own_rules
+
+    options = dict(seat.options)
+    if "own" in options:
+        raise _wrong(seat.name, str(seat.mind), "options: own is no option: give the setting rules")
+    if (own := own_rules(council, charter_files_of(council))).key:
+        options["own"] = own
+    if seat.mind == STATIC_PRIME:
+        alone = all(each.mind in STATIC_MINDS for each in council.seats)
+        options = {"unknown_tools": council.unknown_tools if alone else "allow", **options}
+    return options
+
+
+def rows_of(council: CouncilConfig) -> tuple[Row, ...]:
+    """The rows of policy, numbered."""
+    from council.agents.scan.policy import Row
+
+    return tuple(Row(number, **dict(row)) for number, row in enumerate(council.policy, 1))
+
+
+def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
+    """What a seat asks before its mind; None without rows. Every seat asks it, so that no mind can go without.
+
+    Only Prime's ballot tells the notes, so that they are told once.
+    """
+    from council.agents.scan import policy as policies
+    from council.agents.seat.threads import Held
+
+    rows = rows_of(council)
+
+    def policy(case: Case) -> Held:
+        said = policies.said(case, rows)
+        rejects = said.words("reject")
+        human = "" if rejects else said.words("human")
+        return Held(rejects, human, said.words("note") if seat == council.prime else "")
+
+    return policy if rows else None
 
 
 def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:

@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from council.agents.messaging.logs import get_logger
+from council.agents.scan import own
+from council.agents.scan.finding import Weight
+from council.agents.scan.rules import RuleError
+from council.agents.scan.tools import ToolFailed
 from council.config.human_keys import current_user
 from council.config.settings import (
     FILES,
@@ -40,6 +44,7 @@ SCHEMA_FILES_MAX = 100
 IGNORED_SHOWN_MAX = 20
 _PERSONA = ".persona"  # a seat's key that names a file
 TABLES = ("identity", "persona", "task_instructions")
+_LEVELS: dict[own.Level, Weight] = {"error": "stop", "warning": "ask", "note": "note"}
 PROFILE_TABLES = ("shard_profiles", "default_shard", "core_limits")
 
 
@@ -47,12 +52,14 @@ PROFILE_TABLES = ("shard_profiles", "default_shard", "core_limits")
 class CharterFiles:
     """The content of a configuration's files, and the built-in content for those that it does not name.
 
-    ``named`` are the paths of the files by their keys.
+    ``rules`` are the texts of the user's rules, each with its file's name. ``named`` are the paths of the files by
+    their keys.
     """
 
     charter: Charter = field(default_factory=Charter)
     personas: Mapping[str, Persona] = field(default_factory=dict)
     schemas: tuple[tuple[str, str], ...] = ()
+    rules: tuple[tuple[str, str], ...] = ()
     named: tuple[tuple[str, str], ...] = ()
 
     def of(self, seat: str) -> Charter:
@@ -95,6 +102,10 @@ def resolve_charter(config: CouncilConfig) -> CouncilConfig:
             log.warning("keys of the profiles' file that nothing uses", file=config.profiles, keys=keys)
     files = charter_files_of(config)
     problems = _over_limits(config, files) if files.named else []  # for the built-in charter the seat says it
+    try:
+        own.check(own_rules(config, files))
+    except (RuleError, ToolFailed) as error:
+        problems.append(f"rules: {error}")
     if config.creator is not None and config.creator not in humans:
         who = ", ".join(humans) or "none"
         problems.append(f"creator: {config.creator} is not enrolled, expected one of the humans: {who}")
@@ -130,9 +141,10 @@ def read_charter_files(named: Mapping[str, str], origin: Callable[[str], str] = 
     }
     none: tuple[tuple[str, str], ...] = ()
     schemas = read("schemas", read_schemas, none)
+    rules = read("rules", read_rules, none)
     if problems:
         raise _faults(problems)
-    return CharterFiles(charter, personas, schemas, tuple(named.items()))
+    return CharterFiles(charter, personas, schemas, rules, tuple(named.items()))
 
 
 def file_paths(values: Mapping[str, Any], seats: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -272,6 +284,31 @@ def read_schemas(path: str) -> tuple[tuple[str, str], ...]:
     if problems:
         raise _faults(problems)
     return tuple(found)
+
+
+def read_rules(path: str) -> tuple[tuple[str, str], ...]:
+    """The texts of a folder of rules. Raises ConfigError, which names file, line and reason."""
+    try:
+        texts = own.read_folder(Path(path).expanduser())
+        own.own_of(texts)
+    except RuleError as error:
+        raise _faults([str(error)]) from None
+    return texts
+
+
+def own_rules(config: CouncilConfig, files: CharterFiles) -> own.Own:
+    """The user's rules, silences and scanners. Raises ConfigError."""
+    scanners = [
+        own.Scanner(tuple(each.command), each.timeout_s, tuple((_LEVELS | each.levels).items()))
+        for each in config.scanners
+    ]
+    if not (files.rules or scanners):
+        return own.NOTHING
+    folder = Path(config.rules).name if config.rules else own.FOLDER
+    try:
+        return own.own_of(files.rules, scanners, folder)
+    except RuleError as error:
+        raise _faults([f"rules: {error}"]) from None
 
 
 def read_profiles(path: str) -> Profiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
@@ -171,6 +172,28 @@ def is_argument(value: str) -> str:
     if "\0" in value or len(value) > ARGUMENT_CHARS_MAX:
         raise ValueError("expected an argument of a command")
     return value
+
+
+def is_pattern(value: str) -> str:
+    if not value or len(value) > ARGUMENT_CHARS_MAX:
+        raise ValueError("expected a regular expression")
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError("expected a regular expression") from error
+    return value
+
+
+def words(value: Any) -> Any:
+    """A command as its words. One text is split as a shell splits it, and is run by no shell."""
+    return shlex.split(value) if isinstance(value, str) else value  # its ValueErrors say what is wrong
+
+
+def is_command(value: tuple[str, ...]) -> tuple[str, ...]:
+    is_relative = bool(value) and "/" in value[0] and not value[0].startswith("/")
+    if not value or not value[0] or is_relative or len(value) > ENTRIES_MAX:
+        raise ValueError("expected a program and its arguments")
+    return tuple(map(is_argument, value))
 
 
 def is_variable(value: str) -> str:

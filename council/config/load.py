@@ -34,6 +34,7 @@ from council.config.settings import (
     FILES,
     MODEL_KEYS,
     MODEL_MIND,
+    ROWS,
     SEAT_KEYS,
     CouncilConfig,
     NotifyConfig,
@@ -64,7 +65,7 @@ FILE_NAME = "council.toml"
 PROJECT_FILE_NAME = "pyproject.toml"
 FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
 # Keys that a variable gives as a table of TOML.
-TABLES = ("options", "humans", "notify", "resources", "labels", "runtime_env")
+TABLES = ("options", "humans", "notify", "resources", "labels", "runtime_env", *ROWS)
 _VARIABLES = tuple(key.upper() for key in COUNCIL_KEYS if key != "seats")
 _SEAT_VARIABLE = re.compile(f"SEATS__(.+)__({'|'.join((*SEAT_KEYS, ENABLED)).upper()})", re.DOTALL)
 _TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
@@ -170,7 +171,11 @@ def _flat(config: CouncilConfig) -> dict[str, Any]:
     for key in COUNCIL_KEYS:
         if key != "seats":
             value = getattr(config, key)
-            flat[key] = value.model_dump(exclude_unset=True) if isinstance(value, NotifyConfig) else value
+            if isinstance(value, NotifyConfig):
+                value = value.model_dump(exclude_unset=True)
+            elif key in ROWS:
+                value = [row.model_dump(exclude_unset=True) for row in value]
+            flat[key] = value
             continue
         for seat in config.seats:
             for part in SEAT_KEYS:
@@ -203,7 +208,7 @@ def read_file(path: Path, *, named: bool) -> tuple[ConfigSource, Mapping[str, An
     """The settings in a file; None if it is a pyproject.toml without any, unless the user ``named`` it."""
     document = _parsed(path)
     if path.name != PROJECT_FILE_NAME:
-        return ConfigSource("file", str(path)), document
+        return ConfigSource("file", str(path)), _placed(document, path)
     tools = document.get("tool")
     section = tools.get("council") if isinstance(tools, dict) else None
     if section is None and not named:
@@ -211,7 +216,15 @@ def read_file(path: Path, *, named: bool) -> tuple[ConfigSource, Mapping[str, An
     if not isinstance(section, dict):
         found = "nothing" if section is None else quoted_value(section)
         raise _error([f"file {path}: key tool.council: found {found}, expected a table [tool.council]"])
-    return ConfigSource("file", f"{path} [tool.council]"), section
+    return ConfigSource("file", f"{path} [tool.council]"), _placed(section, path)
+
+
+def _placed(document: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The settings of a file, with the folder of rules as an absolute path: it may be relative to the file's."""
+    rules = document.get("rules")
+    if not isinstance(rules, str) or not rules or rules.startswith(("/", "~")):
+        return document
+    return {**document, "rules": str(path.absolute().parent / rules)}
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from council.config.field_types import quoted_value as quoted_value
 from council.config.settings import (
     CHECK_COUNCIL,
     CHECK_NOTIFY,
+    CHECK_ROWS,
     CHECK_SEAT,
     COUNCIL_KEYS,
     DEFAULT_SEATS,
@@ -24,6 +25,7 @@ from council.config.settings import (
     MODEL_KEYS,
     MODEL_MIND,
     NOTIFY_KEYS,
+    ROWS,
     SEAT_KEYS,
     SHOWN_CHARS_MAX,
     CouncilConfig,
@@ -131,6 +133,8 @@ class Layers:
                 self._apply_seats(source, value)
             elif key == "notify" and isinstance(value, Mapping):
                 self._apply_notify(source, value)
+            elif key in ROWS:
+                self._apply_rows(source, key, value)
             elif key not in COUNCIL_KEYS:
                 self._add_unknown(source, key, key, COUNCIL_KEYS)
             elif self._is_right(source, key, value, CHECK_COUNCIL[key], CouncilConfig):
@@ -179,6 +183,41 @@ class Layers:
             self._add(source, "notify", f"names nobody, expected {expected('notify', CouncilConfig)}")
         elif right:
             self.values["notify"], self.sources["notify"] = NotifyConfig(**table), source
+
+    def _apply_rows(self, source: ConfigSource, key: str, rows: Any) -> None:
+        """Applies tables ``[[key]]``, which replace those of an earlier source."""
+        if not isinstance(rows, list | tuple):
+            self._add(source, key, f"found {quoted_value(rows)}, expected {expected(key, CouncilConfig)}")
+            return
+        right = [self._row(source, key, number, given) for number, given in enumerate(rows, 1)]
+        # All rows together, for their number.
+        if None not in right and self._is_right(source, key, tuple(right), CHECK_COUNCIL[key], CouncilConfig):
+            self.values[key], self.sources[key] = tuple(right), source
+
+    def _row(self, source: ConfigSource, key: str, number: int, given: Any) -> BaseModel | None:
+        """A row; None if it has a problem."""
+        model, at = ROWS[key], f"{key}.{number}"
+        if isinstance(given, model):
+            return given
+        if not isinstance(given, Mapping):
+            self._add(source, at, f"found {quoted_value(given)}, expected a table [[{key}]]")
+            return None
+        right = True
+        for part, value in given.items():
+            if part not in model.model_fields:
+                self._add_unknown(source, f"{at}.{key_shown(part)}", part, tuple(model.model_fields))
+                right = False
+            elif not self._is_right(source, f"{at}.{part}", value, CHECK_ROWS[key][part], model):
+                right = False
+        for part, info in model.model_fields.items():
+            if info.is_required() and part not in given:
+                self._add(source, f"{at}.{part}", f"is missing, expected {expected(part, model)}")
+                right = False
+        try:
+            return model(**given) if right else None
+        except ConfigError as error:  # its keys contradict each other
+            self._add(source, at, "; ".join(error.problems))
+            return None
 
     # Seats
 

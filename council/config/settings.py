@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, Unpa
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from council.protocol.identity.profiles import SeatProfile
 
 SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
+ROWS_MAX = 1_000  # of policy
 HUMANS_MAX = 100  # names that an error still lists
 MODEL_MIND = "council.agents.model:ModelMind"  # the mind of a seat that names a base_url and no other mind
 NOBODY = "none"  # in place of a seat that observes
@@ -332,6 +334,67 @@ class NotifyConfig(_Settings):
         return self
 
 
+_Glob = Annotated[str, Field(min_length=1, max_length=fields.ARGUMENT_CHARS_MAX)]
+_GLOBS = 'a list of globs, as in ["prod/*", "!prod/docs/*"]; one that begins with ! excludes'
+
+
+class PolicyRow(_Settings):
+    """What becomes of an action that fits: a row [[policy]]. It fits if all that the row names fits."""
+
+    tool: str | None = fields.label("a glob on the tool's name; unset: any action or change")
+    args: dict[str, Annotated[str, AfterValidator(fields.is_pattern)]] = fields.table(
+        "regular expressions that are searched for in arguments, by the arguments' names",
+        'of arguments to regular expressions, as in {command = "^terraform (apply|destroy)"}',
+    )
+    paths: tuple[_Glob, ...] = fields.key(
+        (),
+        "globs on the paths that it names or changes; one must match",
+        _GLOBS,
+        strict=False,
+        max_length=ENTRIES_MAX,
+    )
+    hosts: tuple[_Glob, ...] = fields.key(
+        (), "globs on the hosts that it names; one must match", _GLOBS, strict=False, max_length=ENTRIES_MAX
+    )
+    agent: str | None = fields.label(
+        "a glob on the proposer, or the agent or user that it names; not checked"
+    )
+    then: Literal["reject", "human", "note"] = fields.key(
+        ..., "what becomes of it", "'reject', 'human' or 'note'"
+    )
+    reason: str = fields.key(
+        ..., "why; shown with the decision", "a text of 1 to 300 characters", min_length=1, max_length=300
+    )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if not (self.tool or self.args or self.paths or self.hosts or self.agent):
+            raise _wrong(
+                type(self),
+                ['it fits everything, expected tool, args, paths, hosts or agent; any tool is tool = "*"'],
+            )
+        return self
+
+
+class ScannerConfig(_Settings):
+    """A program that prints SARIF 2.1.0 about the files of a change: a row [[scanners]]."""
+
+    command: Annotated[tuple[str, ...], BeforeValidator(fields.words), AfterValidator(fields.is_command)] = (
+        fields.key(
+            ...,
+            "the program and its arguments, run in a folder with the changed files",
+            'a list of a program, by its name or /path, and its arguments, as in ["semgrep", "scan", "--sarif"], '
+            "or one text",
+            strict=False,
+        )
+    )
+    timeout_s: float = fields.seconds(60.0, 600.0, "how long it may run")
+    levels: dict[Literal["error", "warning", "note", "none"], Literal["stop", "ask", "note"]] = fields.table(
+        "the weights of its levels; unset: error stops, warning asks, note is noted",
+        "of 'error', 'warning', 'note', 'none' to 'stop', 'ask', 'note'",
+    )
+
+
 class CouncilConfig(_Settings):
     """The settings of a council.
 
@@ -399,6 +462,23 @@ class CouncilConfig(_Settings):
         "ask",
         "whether a human is asked of a tool that no static check knows, if it writes, pays, sends or deletes",
         "'ask', or 'allow' to go by the other checks alone",
+    )
+    rules: fields.Path = fields.path(
+        "the folder of rules and silences of one's own; in a file it may be relative to the file's folder"
+    )
+    policy: tuple[PolicyRow, ...] = fields.key(
+        (),
+        "what becomes of actions that fit, before any seat is asked",
+        "tables [[policy]]",
+        strict=False,
+        max_length=ROWS_MAX,
+    )
+    scanners: tuple[ScannerConfig, ...] = fields.key(
+        (),
+        "programs that print SARIF about the files of a change",
+        "tables [[scanners]]",
+        strict=False,
+        max_length=ENTRIES_MAX,
     )
     # What these count is held in memory: up to some 10 kB for a proposal, 4 kB for a decision.
     open_max: int = fields.whole(
@@ -553,9 +633,11 @@ def unpriced(values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> list[tup
 
 
 COUNCIL_KEYS = tuple(key for key in CouncilConfig.model_fields if key != "pool")  # which CouncilPool sets
+# The keys that hold rows, each with the model of a row.
+ROWS: dict[str, type[BaseModel]] = {"policy": PolicyRow, "scanners": ScannerConfig}
 NOTIFY_KEYS = tuple(NotifyConfig.model_fields)
 SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
-FILES = ("charter", "schemas", "profiles")  # read with the configuration; a seat's is its persona
+FILES = ("charter", "schemas", "profiles", "rules")  # read with the configuration; a seat's is its persona
 ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
 
 
@@ -571,6 +653,7 @@ def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
 
 CHECK_COUNCIL = _checkers(CouncilConfig)
 CHECK_NOTIFY = _checkers(NotifyConfig)
+CHECK_ROWS = {key: _checkers(model) for key, model in ROWS.items()}
 CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
 
 

@@ -12,7 +12,7 @@ from council.agents.llm.endpoint import shared
 from council.agents.messaging.ids import new_id
 from council.agents.mind import ObservingMind
 from council.agents.seat.host import SeatHost
-from council.config.build_minds import build_mind
+from council.config.build_minds import build_mind, policy_of
 from council.config.charter_files import charter_files_of
 from council.config.settings import MODEL_MIND, NOBODY, OBSERVER, CouncilConfig, SeatConfig
 from council.core.state import Budget, Caps, Rules
@@ -110,4 +110,5 @@ def new_seat(
         heartbeat_s=config.heartbeat_s,
         concurrent_max=seat.max_concurrent,
         spans=spans,
+        policy=policy_of(config, name),
     )

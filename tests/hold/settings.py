@@ -29,6 +29,8 @@ GIVEN = {
     "NOTIFY": '{command = ["page-me"], webhook = "env:HOOK", key = "env:HOOK_KEY", content = true, remind_s = 60.0}',
     "CREATOR": "ada",
     "UNKNOWN_TOOLS": "allow",
+    "POLICY": '[{tool = "shell", args = {command = "^rm"}, then = "reject", reason = "no"}]',
+    "SCANNERS": '[{command = ["gosec"], timeout_s = 9.0, levels = {error = "ask"}}]',
     "SOLE_SEAT": "allow-low-risk",
     "OPEN_MAX": "10",
     "ESCALATIONS_MAX": "20",
@@ -118,6 +120,8 @@ def lines() -> Iterator[str]:
                 text, encoding="utf-8"
             )
         files = {name: f"{folder}/{name}.{'gl' if name == 'SCHEMAS' else 'json'}" for name in FILES}
+        files["RULES"] = f"{folder}/rules"
+        Path(files["RULES"]).mkdir()
         found = in_effect({f"COUNCIL_{name}": text for name, text in (GIVEN | files).items()})
     for key, (value, origin) in found.items():
         if origin != "default":

@@ -192,6 +192,11 @@ def alone(folder: Path) -> Iterator[tuple[str, int, Any]]:
     yield run("dashboard")
     yield run("config")
     yield run("doctor", "--offline")
+    yield run("rules", "list")
+    yield run("rules", "show", "docker-user-root")
+    yield run("rules", "new", "my-rule")
+    yield run("rules", "test")
+    yield run("policy", "test", "shell", "command=ls")
     yield run("identity", "show")
     _, code, document = run("cluster", "check", str(ROOT / "cluster.yaml"))
     yield "council cluster check", code, document

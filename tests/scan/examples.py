@@ -1,30 +1,16 @@
-"""Tries rules on their examples. ``python -m tests.scan.examples [FILE…]`` prints which do not hold."""
+"""Tries our rules on their examples. ``python -m tests.scan.examples [FILE…]`` prints which do not hold."""
 
 from __future__ import annotations
 
-import random
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from council.agents.scan import code, lines
-from council.agents.scan.change import DiffLine, FileChange, Hunk
-from council.agents.scan.compare import compare
-from council.agents.scan.pieces import pieces_of
-from council.agents.scan.rules import EXAMPLES, OWN, PARSED, Rule, examples, read
-from council.agents.scan.spelling import spelled
-
-
-@dataclass(frozen=True)
-class Example:
-    rule: Rule
-    is_bad: bool
-    change: FileChange
-    how: str = "as written"
+from council.agents.scan import code, trying
+from council.agents.scan.rules import EXAMPLES, OWN, examples, read
+from council.agents.scan.trying import Example, change, failures, path_of
 
 
 def files() -> list[Path]:
@@ -35,70 +21,7 @@ def files() -> list[Path]:
 
 def of(file: Path) -> Iterator[Example]:
     """The examples of a file's rules, as they are written."""
-    given = examples(file)
-    for rule in read(file):
-        for kind in ("bad", "good"):
-            for raw in given.get(rule.id, {}).get(kind, []):
-                yield Example(rule, kind == "bad", change(raw, _path(rule)))
-
-
-def change(raw: Any, path: str) -> FileChange:
-    """A text as a new file, or ``{old, new, path}`` as a change of one."""
-    given = {"new": raw} if isinstance(raw, str) else dict(raw)
-    old, new = given.get("old"), given.get("new", "")
-    path = given.get("path", path)
-    found: list[DiffLine] = []
-    was, now = (old or "").split("\n") if old is not None else [], new.split("\n")
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
-        if tag == "equal":
-            found += [DiffLine(" ", was[i], i + 1, j + 1) for i, j in zip(range(i1, i2), range(j1, j2), strict=True)]
-        else:
-            found += [DiffLine("-", was[i], i + 1, None) for i in range(i1, i2)]
-            found += [DiffLine("+", now[j], None, j + 1) for j in range(j1, j2)]
-    kind = "added" if old is None else "modified"
-    return FileChange(path, None if old is None else path, kind, hunks=(Hunk(1, 1, tuple(found)),), is_whole=True)
-
-
-def _path(rule: Rule) -> str:
-    if rule.globs:
-        return rule.globs[0].replace("*", "x").replace("?", "x")
-    return f"x{PARSED[rule.languages[0]]}" if rule.languages else "x.txt"
-
-
-def failures(tried: list[Example]) -> list[tuple[Example, set[str]]]:
-    """Examples that do not hold, each with the ids of all rules that found something in it."""
-    by_piece: dict[int, Example] = {}
-    pieces = spelled_apart(tried, by_piece)
-    rules = {example.rule.id: example.rule for example in tried}
-    found = [
-        *code.matches(pieces, [rule for rule in rules.values() if rule.languages], timeout_s=300.0),
-        *lines.matches(pieces, [rule for rule in rules.values() if not rule.languages]),
-    ]
-    grouped: dict[int, list[Any]] = {}
-    for match in found:
-        grouped.setdefault(id(by_piece[id(match.piece)]), []).append(match)
-    shown: dict[int, list[Any]] = {}
-    for piece in pieces:
-        shown.setdefault(id(by_piece[id(piece)]), []).append(piece)
-    wrong = []
-    for example in tried:
-        ids = {f.rule for f in compare(grouped.get(id(example), []), shown.get(id(example), [])) if f.weight != "note" or rules[f.rule].weight == "note"}
-        if (example.rule.id in ids) != example.is_bad:
-            wrong.append((example, ids))
-    return wrong
-
-
-def spelled_apart(tried: list[Example], by_piece: dict[int, Example]) -> list[Any]:
-    """The pieces of all examples, each with a hunk number of its own."""
-    from dataclasses import replace
-
-    pieces = []
-    for at, example in enumerate(tried):
-        for piece in spelled(pieces_of([example.change])):
-            piece = replace(piece, hunk=at)
-            by_piece[id(piece)] = example
-            pieces.append(piece)
-    return pieces
+    yield from trying.of(tuple(read(file)), examples(file))
 
 
 # Mutations: other ways to write the same
@@ -164,7 +87,7 @@ def mutated(file: Path) -> Iterator[Example]:
                 else:
                     new = {key: mutate(each, rule.languages[0]) if key in ("old", "new") else each for key, each in raw.items()}
                 if new != raw:
-                    yield Example(rule, True, change(new, _path(rule)), how)
+                    yield Example(rule, True, change(new, path_of(rule)), how)
 
 
 def main(names: list[str]) -> int:

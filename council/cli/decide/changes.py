@@ -31,6 +31,7 @@ SUBJECTS_MAX = 20
 # Lines of context, the most first: seats judge whole files best, and whole functions better than fragments.
 CONTEXTS: tuple[tuple[str, ...], ...] = (("-U1000000",), ("-U10", "-W"), ("-U10",), ("-U3",))
 NEWEST = "HEAD"
+_LINK = "120000"
 _OVERRIDES = (
     "core.fsmonitor=false",
     "core.pager=cat",
@@ -47,11 +48,16 @@ _HUNK = re.compile(r"^(?:diff --git |@@ -[0-9]{1,10}|Index: |\*\*\* )", re.MULTI
 
 @dataclass(frozen=True, slots=True)
 class ReviewedChange:
-    """A change to review: what it is about, the text that is reviewed, and where it came from."""
+    """A change to review: what it is about, the text that is reviewed, and where it came from.
+
+    ``rules`` are the texts of the repository's rules before the change, each with its file's name; a patch file has
+    none.
+    """
 
     summary: str
     body: str
     source: str
+    rules: tuple[tuple[str, str], ...] = ()
 
 
 def find(what: str | None, folder: Path) -> ReviewedChange:
@@ -216,7 +222,29 @@ def _from_git(what: str, git: _Git) -> ReviewedChange:
     body = _diff(old, new, source, git)
     summary, message = _messages(logged, git)
     summary = summary or f"The change from {old[:10]} to {new[:10]}"
-    return ReviewedChange(summary, f"{message}\n{body}" if message else body, source)
+    return ReviewedChange(summary, f"{message}\n{body}" if message else body, source, _rules(old, git))
+
+
+def _rules(revision: str, git: _Git) -> tuple[tuple[str, str], ...]:
+    """The texts of the folder of rules in a revision, which is the one before the change. Raises UsageFault."""
+    from council.agents.scan import own
+    from council.agents.scan.rules import RuleError
+
+    listed = git.output("ls-tree", "-z", "-l", revision, f"{own.FOLDER}/", blind=True)
+    blobs = []
+    for entry in filter(None, listed.split("\0")):
+        facts, _, path = entry.partition("\t")
+        mode, kind, blob, size = facts.split()
+        if kind == "blob" and mode != _LINK and own.holds_rules(path):
+            blobs.append((path, blob, int(size)))
+    try:
+        own.refuse_sizes([(path, size) for path, _, size in blobs])
+        files = [(path, git.run("cat-file", "blob", blob, blind=True).stdout) for path, blob, _ in blobs]
+        found = own.decoded(files)
+        own.own_of(found)
+    except RuleError as error:
+        raise UsageFault(f"in {revision[:10]}, before the change: {error}") from error
+    return found
 
 
 def _commit(name: str, asked: str, git: _Git) -> str:

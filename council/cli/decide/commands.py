@@ -90,25 +90,51 @@ def review(
     inline: Inline = False,
     launch: Launch = False,
     config: Config = None,
+    sarif: Annotated[
+        bool, typer.Option("--sarif", help="Print what static checks find as SARIF 2.1.0, for code scanning.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Review a change; the exit code gates a CI job.
 
     The range A..B is what B adds since it left A, as a merge would bring it. Nothing in the change or its repository
     is executed, and no settings are read from there unless --config names them. An empty change is an error, because
-    a gate must not pass on nothing.
+    a gate must not pass on nothing. Rules and silences are read from council.rules/ before the change.
 
     Uses the council that is named or that runs here. If there is none, a council in this process decides by the same
     rules. --launch starts one on Ray instead.
     """
     from council.cli.decide import changes
 
+    if sarif and json:
+        raise UsageFault("--sarif prints one JSON document, as --json does: leave one of them out")
     found = changes.find(change, Path.cwd())
     details: dict[str, Any] = {"risk": str(risk), "timeout_s": timeout, "wait_for": "all"}
-    where = Where(config, name, address, inline, launch, trusts_folder=False)
+    where = Where(config, name, address, inline, launch, trusts_folder=False, rules=found.rules)
+    what = summary or found.summary
     return submit.decide(
-        where, Report(as_json=json), "inline", summary or found.summary, found.body, details, wait_for_human
+        where,
+        Report(as_json=json or sarif),
+        "inline",
+        what,
+        found.body,
+        details,
+        wait_for_human,
+        document=(lambda: _sarif(where, what, found.body)) if sarif else None,
     )
+
+
+def _sarif(where: Where, summary: str, body: str) -> dict[str, Any]:
+    """What static checks find in a change, as SARIF."""
+    from council import __version__
+    from council.agents.mind import Case
+    from council.agents.scan import sarif
+    from council.agents.scan.scan import scan
+    from council.config.charter_files import charter_files_of, own_rules
+
+    config = where.ruled()
+    seen = scan(Case("", "", summary, body), own_rules(config, charter_files_of(config)))
+    return sarif.written(seen.found, seen.silenced, {each.path for each in seen.files}, __version__)
 
 
 def demo(inline: Inline = False, config: Config = None, json: Json = False) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +127,13 @@ def decide(
     body: str,
     details: dict[str, Any],
     wait_for_human: bool,
+    *,
+    document: Callable[[], dict[str, Any]] | None = None,
 ) -> int:
-    """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code."""
+    """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code.
+
+    With a ``document``, that is printed as JSON instead, and the decision is a note.
+    """
     from council.api.client import handle_of
     from council.api.requester import of_this_process
     from council.cli.decide.deliberate import deliberate
@@ -155,6 +161,10 @@ def decide(
                 "the council of this command ends now, so nobody can answer: run council up, and propose it there"
             )
         council_name = council.name
+    if document is not None:
+        report.print_json(document())
+        report.note(str(decision))
+        return decision_code(decision)
     return show(decision, report, council_name, how, decision_code(decision))
 
 

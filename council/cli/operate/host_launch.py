@@ -148,7 +148,8 @@ def _remember(found: Known, report: Report) -> None:
 def _host(config: CouncilConfig) -> dict[str, Any]:
     """Starts the host process, and returns its report. If that fails, nothing is left running."""
     given = config.model_dump_json()
-    if CouncilConfig.model_validate_json(given) != config:
+    # By their values: the content of the files that it names is read again there.
+    if CouncilConfig.model_validate_json(given).model_dump() != config.model_dump():
         raise ConfigError(
             "a seat's options hold what JSON can't (a date, perhaps): write it as text",
             problems=["seats: options that JSON can't hold"],

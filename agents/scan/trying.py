@@ -1,0 +1,104 @@
+"""Tries rules on their examples: each bad one must be found by its rule, and each good one must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any
+
+from council.agents.scan import code, lines
+from council.agents.scan.change import DiffLine, FileChange, Hunk, Kind
+from council.agents.scan.compare import Match, compare
+from council.agents.scan.pieces import Piece, pieces_of
+from council.agents.scan.rules import PARSED, Rule
+from council.agents.scan.spelling import spelled
+
+
+@dataclass(frozen=True)
+class Example:
+    rule: Rule
+    is_bad: bool
+    change: FileChange
+    how: str = "as written"
+
+
+def of(rules: Sequence[Rule], given: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterator[Example]:
+    """The examples of some rules. ``given`` has for each id lists under ``bad`` and ``good``.
+
+    Raises ValueError for an example of another form.
+    """
+    for rule in rules:
+        for kind in ("bad", "good"):
+            for raw in given.get(rule.id, {}).get(kind) or ():
+                yield Example(rule, kind == "bad", change(raw, path_of(rule)))
+
+
+def change(raw: Any, path: str) -> FileChange:
+    """A text as a new file, or ``{old, new, path}`` as a change of one. Raises ValueError for anything else."""
+    given = {"new": raw} if isinstance(raw, str) else raw
+    if (
+        not isinstance(given, dict)
+        or not {"new", "old"} & given.keys()
+        or not given.keys() <= {"new", "old", "path"}
+    ):
+        raise ValueError(f"an example is {raw!r:.80}, expected a text, or a mapping of old, new and path")
+    if not all(isinstance(each, str) for each in given.values()):
+        raise ValueError(f"an example is {raw!r:.80}, expected old, new and path to be texts")
+    old, new = given.get("old"), given.get("new", "")
+    path = given.get("path", path)
+    found: list[DiffLine] = []
+    was, now = (old or "").split("\n") if old is not None else [], new.split("\n")
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
+        if tag == "equal":
+            found += [
+                DiffLine(" ", was[i], i + 1, j + 1) for i, j in zip(range(i1, i2), range(j1, j2), strict=True)
+            ]
+        else:
+            found += [DiffLine("-", was[i], i + 1, None) for i in range(i1, i2)]
+            found += [DiffLine("+", now[j], None, j + 1) for j in range(j1, j2)]
+    kind: Kind = "added" if old is None else "modified"
+    return FileChange(
+        path, None if old is None else path, kind, hunks=(Hunk(1, 1, tuple(found)),), is_whole=True
+    )
+
+
+def path_of(rule: Rule) -> str:
+    """The name of a file that a rule reads, for examples that name none."""
+    if rule.globs:
+        return rule.globs[0].replace("*", "x").replace("?", "x")
+    return f"x{PARSED[rule.languages[0]]}" if rule.languages else "x.txt"
+
+
+def failures(tried: Sequence[Example], *, timeout_s: float = 300.0) -> list[tuple[Example, set[str]]]:
+    """Examples that do not hold, each with the ids of all rules that found something in it. Raises ToolFailed."""
+    pieces, example_of = _pieces(tried)
+    rules = {example.rule.id: example.rule for example in tried}
+    found = [
+        *code.matches(pieces, [rule for rule in rules.values() if rule.languages], timeout_s=timeout_s),
+        *lines.matches(pieces, [rule for rule in rules.values() if not rule.languages]),
+    ]
+    matches: dict[int, list[Match]] = {}
+    shown: dict[int, list[Piece]] = {}
+    for match in found:
+        matches.setdefault(example_of[id(match.piece)], []).append(match)
+    for piece in pieces:
+        shown.setdefault(example_of[id(piece)], []).append(piece)
+    wrong = []
+    for at, example in enumerate(tried):
+        findings = compare(matches.get(at, []), shown.get(at, []))
+        # An old fault that was edited becomes a note, which is none of the rule's.
+        ids = {each.rule for each in findings if each.weight != "note" or rules[each.rule].weight == "note"}
+        if (example.rule.id in ids) != example.is_bad:
+            wrong.append((example, ids))
+    return wrong
+
+
+def _pieces(tried: Sequence[Example]) -> tuple[list[Piece], dict[int, int]]:
+    """The pieces of all examples, each with a hunk number of its own; and for each, the number of its example."""
+    pieces, example_of = [], {}
+    for at, example in enumerate(tried):
+        for piece in spelled(pieces_of([example.change])):
+            pieces.append(replace(piece, hunk=at))
+            example_of[id(pieces[-1])] = at
+    return pieces, example_of
