@@ -121,7 +121,7 @@ def _broken(broken: Sequence[tuple[str, Sides]]) -> Iterator[Finding]:
     if not broken:
         return
     texts = {str(at): sides.broken for at, (_, sides) in enumerate(broken)}
-    linted = lint({}, texts, timeout_s=CONFIRM_SECONDS_MAX)
+    linted = lint(texts, timeout_s=CONFIRM_SECONDS_MAX)
     confirmed = {report.name for report in linted.reports if report.rule == "invalid-syntax"}
     for at, (path, sides) in enumerate(broken):
         if str(at) in confirmed and sides.error is not None:

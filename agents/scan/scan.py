@@ -176,7 +176,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
             texts.reading = texts.reading.with_more(more)
             text = more.prose if action.applies(argument) else text
         elif action.writes(argument) or action.names_file(argument):
-            texts.written.append(_written(argument))
+            texts.written.append(written(argument))
         elif (language := BY_NAME.get(action.language_of(argument))) and language.ast_grep:
             texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
@@ -197,7 +197,7 @@ def _of_block(name: str) -> Language | None:
     return BY_NAME.get(_NAMES.get(name, name)) if name not in _PROSE else None
 
 
-def _written(argument: Argument) -> FileChange:
+def written(argument: Argument) -> FileChange:
     """A file that an action writes, as a change that adds it."""
     added = tuple(DiffLine("+", text, None, at) for at, text in enumerate(argument.text.split("\n"), start=1))
     return FileChange(argument.path, None, "added", hunks=(Hunk(0, 1, added),), is_whole=True)

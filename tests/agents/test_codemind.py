@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind
+from council.agents.codemind import REASON_CHARS_MAX, CodeMind
 from council.agents.mind import Case, Opinion
 from council.agents.scan import linters
 from council.agents.scan.change import read_changes
 from council.agents.scan.linters import lint
 from council.agents.scan.python import PythonPiece, parse_hunk
+from council.agents.static import marks
 from tests.agents.test_slow_texts import calls_counted
 from tests.examples import tried
 from tests.reviewing import review_all
@@ -205,7 +206,7 @@ def is_sure(opinion: Opinion) -> bool:
         (opinion.vote, opinion.risk_level) == ("no", "high")
         and opinion.confidence >= 0.9
         and "app/x.py:" in opinion.reason
-        and opinion.reason.endswith(METHOD)
+        and opinion.reason.startswith(marks.CODE)
     )
 
 
@@ -486,7 +487,7 @@ def test_many_faults_make_no_endless_reason() -> None:
     opinion = review(added("a.py", "\n".join(f"y{at} = eval(x{at})" for at in range(500))))
     assert len(opinion.reason) <= REASON_CHARS_MAX
     assert " more" in opinion.reason
-    assert opinion.reason.endswith(METHOD)
+    assert opinion.reason.startswith(marks.CODE)
 
 
 def test_an_ordinary_review_starts_the_linter_once_and_does_little_beside(
