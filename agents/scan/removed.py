@@ -43,6 +43,7 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
     old: list[PythonPiece] = []
     new: list[PythonPiece] = []
     broken: list[tuple[str, Sides]] = []
+    whole: set[str] = set()
     unread, is_partial = [], False
     for change, start, sides in sides_of([change for change in changes if is_python(change)]):
         old += [sides.old] if sides.old else []
@@ -52,8 +53,12 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         if sides.error is not None:
             broken.append((change.path, sides))
         is_partial = is_partial or (sides.new is None and change.kind != "deleted")
+        if change.is_whole and sides.old and sides.new:
+            whole.add(change.path)
     for change in changes:
         unread += _read_carrier(change, old, new)
+    # Of such files the comparison of checks knows whether one means something else now.
+    found = [each for each in found if each.rule != "guard-negated" or each.path not in whole]
     found += _broken(broken)
     try:
         found += _python_findings(old, new, is_partial=is_partial)
