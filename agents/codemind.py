@@ -22,9 +22,8 @@ from council.agents.mind import Case, Observation, Opinion, Stream
 from council.agents.scan.finding import CODE
 from council.agents.scan.scan import scan
 from council.agents.static import marks
-from council.agents.static.verdict import asks, listed, observed, stops
+from council.agents.static.verdict import REASON_CHARS_MAX, asks, listed, observed, stops
 
-REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 NAMED_MAX = 20  # files in a reason; the others are only counted
 
 

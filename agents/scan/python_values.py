@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from typing import TypeGuard
 
 from council.agents.scan.python import parse
 from council.agents.scan.python_checks import dotted
@@ -50,11 +51,17 @@ def _changed(tree: ast.Module, writer: _Writer) -> list[tuple[ast.expr, str]]:
         if isinstance(node, ast.Call):
             new = writer.visit(copy.deepcopy(node))
             told = ast.unparse(ast.fix_missing_locations(new))
-            if told != ast.unparse(node) and len(told) <= WRITTEN_CHARS_MAX:
+            if told != ast.unparse(node) and len(told) <= WRITTEN_CHARS_MAX and "\n" not in told:
                 found.append((node, told))
                 continue
         waiting.extend(ast.iter_child_nodes(node))
     return sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset))
+
+
+class _Text(ast.Constant):
+    """A literal that is a text; for the type checker."""
+
+    value: str
 
 
 class _Writer(ast.NodeTransformer):
@@ -107,7 +114,7 @@ class _Writer(ast.NodeTransformer):
                 return ast.List(self._names.items(node))
             value = self._names.resolve(node)
             return node if value is node or isinstance(value, ast.Name) else self._value(value, depth + 1)
-        if isinstance(node, ast.BinOp) and any(self._is_list(side) for side in (node.left, node.right)):
+        if _is_sum(node) and any(self._is_list(side) for side in (node.left, node.right)):
             return ast.List(self._names.items(node))
         if isinstance(node, ast.JoinedStr | ast.BinOp) or _is_join(node):
             parts = self._parts(node, depth)
@@ -124,7 +131,7 @@ class _Writer(ast.NodeTransformer):
         """The parts of a text that is put together; empty for a sum that is no text."""
         if isinstance(node, ast.JoinedStr):
             return [self._part(part, depth) for part in node.values[:ITEMS_MAX]]
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and depth <= 2 * FOLLOWED_MAX:
+        if _is_sum(node) and depth <= 2 * FOLLOWED_MAX:
             sides = [self._parts(side, depth + 1) or [self._part(side, depth)] for side in (node.left, node.right)]
             return [*sides[0], *sides[1]] if any(map(_is_text, (*sides[0], *sides[1]))) else []
         if _is_join(node):
@@ -143,8 +150,12 @@ class _Writer(ast.NodeTransformer):
         return ast.Constant("?") if self._names.kind(inner) == "constant" and not self._is_given(inner) else inner
 
 
-def _is_text(node: ast.expr) -> bool:
+def _is_text(node: ast.expr) -> TypeGuard[_Text]:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_sum(node: ast.expr) -> TypeGuard[ast.BinOp]:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
 
 
 def _is_join(node: ast.expr) -> bool:
@@ -159,6 +170,8 @@ def _is_join(node: ast.expr) -> bool:
 
 def _told(parts: list[ast.expr]) -> ast.expr:
     """Parts as one literal, if all are literals, or else as an f-string."""
-    if all(map(_is_text, parts)):
-        return ast.Constant("".join(str(part.value) for part in parts if isinstance(part, ast.Constant)))
-    return ast.JoinedStr([part if _is_text(part) else ast.FormattedValue(part, -1) for part in parts])
+    # An f-string with a line feed would be written over two lines.
+    told = [ast.Constant(part.value.replace("\n", " ")) if _is_text(part) else part for part in parts]
+    if all(map(_is_text, told)):
+        return ast.Constant("".join(part.value for part in told if _is_text(part)))
+    return ast.JoinedStr([part if _is_text(part) else ast.FormattedValue(part, -1) for part in told])
