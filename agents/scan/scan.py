@@ -23,7 +23,7 @@ from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_
 from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, read_changes, short_quote
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
-from council.agents.scan.languages import BY_NAME, Language, is_docs, is_generated, is_test, language_of
+from council.agents.scan.languages import BY_NAME, Language, has_generated_name, is_docs, is_generated, is_test, language_of
 from council.agents.scan.pieces import Piece, piece_of, pieces_of
 from council.agents.scan.rules import code_rules, line_rules
 from council.agents.scan.spelling import spelled
@@ -94,9 +94,13 @@ def scan(case: Case) -> Findings:
     if known is not None:
         return known.result()
     try:
-        made.set_result(_scanned(case))
+        found = _scanned(case)
+        made.set_result(found)
+        is_kept = not found.failed  # an analyzer that failed is tried again
     except BaseException as error:
         made.set_exception(error)
+        is_kept = False
+    if not is_kept:
         with _keeping:
             _kept.pop(key, None)
     return made.result()
@@ -208,7 +212,7 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
         if change.kind != "deleted" and not change.is_binary:
             lenient = is_test(change.path) or is_docs(change.path)
             yield from secrets.findings(
-                short_quote(change.path), change.added, lenient=lenient, assignments=not is_generated(change)
+                short_quote(change.path), change.added, lenient=lenient, assignments=not has_generated_name(change.path)
             )
     for place, text in texts.words:
         for found in secrets.findings(place, list(enumerate(text.split("\n"), start=1))):
