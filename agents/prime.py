@@ -14,7 +14,7 @@ alone: no text in a proposal or in a ballot's reason can approve anything.
 | a tool not known here that writes, pays, sends or deletes          | abstain | high | 0.5        |
 | irreversible, of limited reach; sends or grants                    | yes     | med  | 0.55       |
 | a damaged diff, source shown as binary, in no known encoding, or   | abstain | med  | 0.2        |
-| in a language that no rule reads                                   |         |      |            |
+| in a language that no rule reads; an analyzer that failed          |         |      |            |
 | nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
 | a binary file, as an image, beside what it read                    | yes     | med  | 0.45       |
 | a change of sensitive paths (auth, payments, CI, migrations, …)    | yes     | med  | 0.55       |
@@ -235,7 +235,7 @@ def _doubted(seen: Findings) -> Opinion | None:
 
 
 def _unread(case: Case, seen: Findings) -> Opinion | None:
-    if unread := (*seen.unread, *seen.unknown):
+    if unread := (*seen.unread, *seen.unknown, *seen.failed):
         reason = f"no core rule broken in what I could read; not read: {_some(unread)}"
         return _says("abstain", reason, UNREAD, "med")
     return None if seen.is_readable else _says("abstain", "nothing here that I can read", 0.5)

@@ -7,6 +7,7 @@ judged, never what was there before. A file that an action writes counts as adde
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import textwrap
 import threading
@@ -14,8 +15,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-
-import msgspec
 
 from council.agents.mind import Case
 from council.agents.scan import code, constants, hidden, lines, linters, removed, secrets, shell_texts
@@ -83,7 +82,8 @@ _keeping = threading.Lock()
 
 def scan(case: Case) -> Findings:
     """The findings in a case. Blocks for some tenths of a second if there is code. No text in a case makes it raise."""
-    key = hashlib.sha256(msgspec.json.encode((case.summary, case.body, case.action))).digest()
+    told = repr((case.summary, case.body, case.action))
+    key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).digest()
     with _keeping:
         known = _kept.get(key)
         made = known or Future()
@@ -187,7 +187,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
             told.append(f"{argument.key} = {msgspec.json.encode(text).decode()}")
     for argument in action.commands:
         if not (action.writes(argument) or action.applies(argument)):
-            told.append(f"{argument.key} = {msgspec.json.encode(argument.text).decode()}")
+            told.append(f"{argument.key} = {json.dumps(argument.text, ensure_ascii=False)}")
     texts.words.append(("the action's arguments", "\n".join(told)))
     for block in texts.reading.blocks:
         language = _of_block(block.language)
@@ -260,7 +260,7 @@ def _counted(
         tuple(failed),
         tuple(short_quote(path) for path, language in reads.items() if language is None and not _SOURCE.search(path)),
         files,
-        bool(shown or texts.code or texts.written or texts.reading.faults),
+        bool(shown or texts.code or texts.reading.faults),
         is_readable,
         sum(len(change.added) for change in written),
         sum(len(change.removed) for change in written),

@@ -972,7 +972,7 @@ SAYS = {one.title: "Takes away the check" for one in CHECKS} | {
     one.title: "Takes away the check" for one in CLASSES if one.files[0][0].startswith("a/") and one.files[0][1]
 }
 SAYS |= {one.title: "scripts/" for one in SHELL if one.files[0][0].startswith("scripts/")}
-SAYS |= {one.title: "in plain text" for one in SECRETS if one.files[0][0].endswith("k.py")}
+SAYS |= {one.title: "(secret-" for one in SECRETS if one.files[0][0].endswith("k.py")}
 
 
 @pytest.fixture(scope="module")
