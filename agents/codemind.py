@@ -23,9 +23,8 @@ from council.agents.scan.finding import CODE
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import scan
 from council.agents.static import marks
-from council.agents.static.verdict import asks, listed, observed, stops
+from council.agents.static.verdict import REASON_CHARS_MAX, asks, listed, observed, stops
 
-REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 NAMED_MAX = 20  # files in a reason; the others are only counted
 
 

@@ -32,7 +32,7 @@ from council.agents.scan.finding import POLICY
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.static.verdict import UNREAD, asks, listed, observed, stops
+from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, asks, listed, observed, stops
 
 
 class Lite:
@@ -94,7 +94,7 @@ class Lite:
 
 
 def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return Opinion(vote, marks.POLICY + reason, confidence, risk)
+    return Opinion(vote, (marks.POLICY + reason)[:REASON_CHARS_MAX], confidence, risk)
 
 
 def _listed_paths(what: str, paths: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ from council.agents.mind import (
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.prompt import Execution, Halt, Prompt
 from council.agents.seat.plan_stream import HALTS_MAX
+from council.agents.static.floor import Floor
 from council.protocol.answer.mangle import Schema
 from council.protocol.errors import CallDenied, ModelError, TokenBudgetError
 
@@ -73,7 +74,7 @@ class ModelMind:
     It spends from the budget that its seat gives it, and makes no call without one. It publishes its plan through its
     seat's plan stream, but never a ballot (rules 1.14). ``stages`` is the number of calls for a vote: "one", "two",
     or "auto" for as many as the case needs. ``predicates`` are those that its updates may use; by default the
-    built-in ones. It pickles as its configuration; clients are made where it works.
+    built-in ones. If there is a ``floor``, no vote or ruling of the model undoes what static checks stop. It pickles as its configuration; clients are made where it works.
     """
 
     def __init__(
@@ -83,11 +84,13 @@ class ModelMind:
         *,
         stages: stages.Setting = "auto",
         predicates: Schema | None = None,
+        floor: Floor | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.prompter = prompter
         self.stages = stages
         self.predicates = predicates
+        self.floor = floor
         self._opinion = partial(accept.opinion, predicates=predicates)
         self._ruling = partial(accept.ruling, predicates=predicates)
         self._calls = calls_for(endpoint)
@@ -95,7 +98,7 @@ class ModelMind:
         self._stream: PlanStream | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(ModelMind, stages=self.stages, predicates=self.predicates)
+        made = partial(ModelMind, stages=self.stages, predicates=self.predicates, floor=self.floor)
         return made, (self.endpoint, self.prompter)
 
     def __repr__(self) -> str:
@@ -111,12 +114,15 @@ class ModelMind:
     async def review(self, case: Case) -> Opinion:
         """The model's ballot. Raises ModelError, CallDenied or TokenBudgetError; the ballot is then lost."""
         if "plan" in stages_for(case, self.stages):
-            return await self._within(case, lambda work: self._deliberated(case, work))
-        return await self._answered(case, self.prompter.ballot(case), self._opinion)
+            opinion = await self._within(case, lambda work: self._deliberated(case, work))
+        else:
+            opinion = await self._answered(case, self.prompter.ballot(case), self._opinion)
+        return opinion if self.floor is None else await self.floor.under(case, opinion)
 
     async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
         """The model's ruling, with all ballots in its prompt (rules 1.8). Raises as ``review`` does."""
-        return await self._answered(case, self.prompter.ruling(case, ballots), self._ruling)
+        ruling = await self._answered(case, self.prompter.ruling(case, ballots), self._ruling)
+        return ruling if self.floor is None else await self.floor.under_ruling(case, ruling)
 
     async def observe(self, case: Case, stream: Stream) -> Observation:
         """What the model finds in another seat's work. Raises as ``review`` does; there is then no observation.

@@ -14,7 +14,7 @@ alone: no text in a proposal or in a ballot's reason can approve anything.
 | a tool not known here that writes, pays, sends or deletes          | abstain | high | 0.5        |
 | irreversible, of limited reach; sends or grants                    | yes     | med  | 0.55       |
 | a damaged diff, source shown as binary, in no known encoding, or   | abstain | med  | 0.2        |
-| in a language that no rule reads                                   |         |      |            |
+| in a language that no rule reads; an analyzer that failed          |         |      |            |
 | nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
 | a binary file, as an image, beside what it read                    | yes     | med  | 0.45       |
 | a change of sensitive paths (auth, payments, CI, migrations, …)    | yes     | med  | 0.55       |
@@ -44,7 +44,7 @@ from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
 from council.agents.scan.action import read_action
-from council.agents.static.verdict import UNREAD, listed, observed
+from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, listed, observed
 from council.agents.static.stakes import Stakes, weigh
 from council.agents.static.tools import effect_of
 
@@ -60,6 +60,7 @@ CONTRADICTED = 0.9  # two seats are this certain of opposites, so one of them is
 PATHS_SHOWN = 4  # in a reason; the others are only counted
 # The core rule that a finding of a family breaks, by its place in CORE_RULES.
 _RULE_OF: dict[Family, int] = {"command": 0, "destructive": 0, "secret": 2, "privacy": 2}
+_SHELL_CWES = (77, 78, 88)  # code that runs a command of data
 
 _SENSITIVE = re.compile(
     r"(?:^|[/_.-])(?:auth\w{0,8}|login|session|oauth|sso|password\w{0,2}|permissions?|rbac|acl|crypto\w{0,6}|payments?|"
@@ -157,10 +158,11 @@ class Prime:
         return f"core rule {rule!r}" if rule in self.core_rules else "policy"
 
     def _broken(self, seen: Findings) -> Opinion | None:
-        for fault in seen.of("stop"):
-            number = _RULE_OF.get(fault.family)
-            quoted = f"{self._quote(number)}: {fault}" if number is not None else str(fault)
-            return _says("no", quoted, 0.92, "high")
+        if faults := seen.of("stop"):
+            fault = faults[0]
+            number = 0 if fault.cwe in _SHELL_CWES else _RULE_OF.get(fault.family)
+            quoted = f"{self._quote(number)}: " if number is not None else ""
+            return _says("no", f"{quoted}{listed(faults)}", 0.92, "high")
         return None
 
     def _claims(self, case: Case, seen: Findings) -> Opinion | None:
@@ -249,7 +251,7 @@ def _unread(case: Case, seen: Findings) -> Opinion | None:
 
 
 def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return Opinion(vote, marks.CORE_RULES + reason, confidence, risk)
+    return Opinion(vote, (marks.CORE_RULES + reason)[:REASON_CHARS_MAX], confidence, risk)
 
 
 def _seats(ballots: Sequence[ShownBallot]) -> str:

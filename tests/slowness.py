@@ -24,7 +24,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from council.agents import codemind
 from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Stream
@@ -32,13 +31,19 @@ from council.agents.prime import Prime
 from council.agents.prompting import summary as summarizer
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.tokens import ESTIMATE, _counting
-from council.agents.scan import commands, constants, datafiles, hidden, removed, shell_finder, sql
+from council.agents.scan import commands, constants, datafiles, hidden, lines, removed, shell_finder, sql
 from council.agents.scan.action import Argument, read_action
 from council.agents.scan.change import read_changes
-from council.agents.scan.linters import CPU_SECONDS_MAX, Linted, lint
+from council.agents.scan.compare import compare
+from council.agents.scan.linters import lint
+from council.agents.scan.pieces import pieces_of
+from council.agents.scan.rules import line_rules
+from council.agents.scan.scan import scan, written
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import SCRIPT_CHARS_MAX
-from council.agents.static import policy, stakes
+from council.agents.scan.spelling import spelled
+from council.agents.scan.tools import CPU_SECONDS_MAX
+from council.agents.static import stakes
 from council.protocol import values
 from council.protocol.answer import find_json, mangle, markers
 from council.protocol.answer import read as control
@@ -69,12 +74,10 @@ def as_diff(text: str, path: str, *, whole: bool = False) -> str:
 
 
 def python(text: str, *, whole: bool) -> None:
-    """What CodeMind does with Python but for the linters, which are processes of their own."""
-    seen, linted = codemind._Examination(), Linted((), ())
-    codemind._read_python(list(read_changes(as_diff(text, "app.py", whole=whole)).files), seen)
-    with contextlib.suppress(RecursionError):
-        codemind._judge_dangers(seen, linted)
-        codemind._judge_deletions(seen)
+    """What is done with Python but for the analyzers, which are processes of their own."""
+    changes = read_changes(as_diff(text, "app.py", whole=whole)).files
+    spelled(pieces_of(changes))
+    removed.findings(changes)
 
 
 def taken_away(text: str, path: str) -> None:
@@ -87,7 +90,8 @@ def in_file(text: str, path: str) -> None:
 
 
 def in_language(text: str, path: str) -> None:
-    list(other_languages.dangers(policy.written_file(Argument("content", text, path)), is_test=False))
+    pieces = spelled(pieces_of([written(Argument("content", text, path))]))
+    compare(lines.matches(pieces, line_rules()), pieces)
 
 
 def marked(text: str) -> None:
@@ -246,7 +250,7 @@ _PROSE = said(
 READERS: dict[str, Reader] = {
     "shell": Reader(commands.read, _SHELL, SCRIPT_CHARS_MAX),
     "shell case": Reader(
-        lambda text: policy.inspect_case(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000
+        lambda text: scan(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000
     ),
     "diff": Reader(read_changes, _DIFF),
     "python": Reader(lambda text: python(text, whole=True), _PYTHON),
@@ -270,7 +274,7 @@ READERS: dict[str, Reader] = {
     "hidden": Reader(
         lambda text: hidden.findings([policy.written_file(Argument("content", text, "a.py"))]), _HIDDEN
     ),
-    "policy": Reader(lambda text: policy.inspect_case(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
+    "policy": Reader(lambda text: scan(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(
         lambda text: policy.observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20
     ),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -48,10 +48,12 @@ from council.protocol.values import plain
 # Of an answer that was not accepted, this much is shown again, with the reason: enough to correct it.
 ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX = 200, 150
 ANSWER_CHARS_MAX = 4_000
+FINDINGS_TOKENS_MAX = 400  # of what static checks found: about ten findings, or a tenth of a small MTU
 # A history of this many characters is processed in some milliseconds. A longer one is processed off the event loop.
 AT_ONCE_CHARS = 20_000
 # The instructions that are used if the charter has none of that name. It always has the five of rules 3.1.
 _OWN_INSTRUCTIONS = ("ballot", "ruling", "act")
+_JUDGES: tuple[Task, ...] = ("plan", "ballot", "ruling")  # which are shown the findings
 _NOT_GIVEN = "(not shown)"
 
 
@@ -88,7 +90,8 @@ class PromptBuilder:
     includes ``template_tokens`` for the chat template. If ``shows_schema``, it includes those of the answer's schema,
     for servers that insert it into the prompt. If ``special_tokens`` is "refuse", no prompt holds the special tokens
     that ``special_tokens.py`` knows: a proposal with one raises Refused, and in other texts they are broken up.
-    ``steps`` may use half of what is left of ``time_s``, or of a case's time.
+    ``steps`` may use half of what is left of ``time_s``, or of a case's time. ``findings`` gives what static checks
+    found in a case, or ""; it is shown as data to whoever plans, votes and rules.
 
     Raises TokenBudgetError if an identity or instruction does not fit, and ConfigError if a role has no text.
     """
@@ -108,6 +111,7 @@ class PromptBuilder:
         way: Way | None = None,
         special_tokens: Literal["refuse", "text"] = "text",
         time_s: float | None = None,
+        findings: Callable[[Case], Awaitable[str]] | None = None,
     ) -> None:
         charter, texts = charter or Charter(), texts or load_texts()
         texts.of_role(role)
@@ -131,6 +135,7 @@ class PromptBuilder:
             instructions=instructions,
             identity=_short_identity(charter.identity, mtu, count, way),
         )
+        self._findings = findings
 
     def set_budget(self, budget: BudgetClient) -> None:
         """For the steps: this seat pays for their models (rules 2.6)."""
@@ -226,6 +231,9 @@ class PromptBuilder:
         packet = await self._packet(case)
         turns = packet.context.relevant_history_snippet
         history = "\n".join(f"{turn.role}: {turn.summary}" for turn in turns)
+        if self._findings is not None and task in _JUDGES and (found := await self._findings(case)):
+            tokens_max = min(FINDINGS_TOKENS_MAX, self.common.mtu // 10)
+            fields["notes"] = (*fields.get("notes", ()), ("findings", self._cut(found, tokens_max)))
         draft = Draft(
             task, case, packet.header.packet_id, history, case_text(case), frames, instruction, **fields
         )

@@ -33,11 +33,15 @@ _KNOWN = {".json", ".toml", *_YAML}
 
 @dataclass(frozen=True, slots=True)
 class SyntaxFault:
-    """The place and reason of a syntax fault. Not ``sure``: it may be a dialect, a template, or too long."""
+    """The place and reason of a syntax fault.
+
+    Not ``sure``: it may be a dialect or a template. ``is_limit``: the file was not read to its end.
+    """
 
     line: int
     message: str
     sure: bool
+    is_limit: bool = False
 
 
 def is_known(path: str) -> bool:
@@ -48,7 +52,7 @@ def is_known(path: str) -> bool:
 def syntax_fault(path: str, text: str) -> SyntaxFault | None:
     """The first fault of a whole file; None if it is well-formed."""
     if len(text) > CHARS_MAX:
-        return SyntaxFault(0, f"longer than {CHARS_MAX:,} characters", sure=False)
+        return SyntaxFault(0, f"longer than {CHARS_MAX:,} characters", sure=False, is_limit=True)
     place = PurePosixPath(path)
     suffix = place.suffix.lower()
     try:
@@ -56,7 +60,7 @@ def syntax_fault(path: str, text: str) -> SyntaxFault | None:
             json.loads(text.lstrip("\ufeff"))
         elif suffix == ".toml":
             if _has_long_key(text):
-                return SyntaxFault(0, f"a key of more than {KEY_PARTS_MAX} parts", sure=False)
+                return SyntaxFault(0, f"a key of more than {KEY_PARTS_MAX} parts", sure=False, is_limit=True)
             tomllib.loads(text)
         else:
             return _yaml_fault(text)
@@ -67,9 +71,9 @@ def syntax_fault(path: str, text: str) -> SyntaxFault | None:
     except tomllib.TOMLDecodeError as error:
         return SyntaxFault(1, f"is no TOML: {error}", sure=True)
     except RecursionError:
-        return SyntaxFault(0, "nested too deeply to be read", sure=False)
+        return SyntaxFault(0, "nested too deeply to be read", sure=False, is_limit=True)
     except ValueError:  # Python converts at most 4,300 digits
-        return SyntaxFault(0, "a number of too many digits", sure=False)
+        return SyntaxFault(0, "a number of too many digits", sure=False, is_limit=True)
     return None
 
 
@@ -114,15 +118,15 @@ def _yaml_fault(text: str) -> SyntaxFault | None:
 
     # The loader that is written in Python takes 20 s for 16,000 brackets.
     if not yaml.__with_libyaml__:
-        return SyntaxFault(0, "not read: PyYAML is installed here without libyaml", sure=False)
+        return SyntaxFault(0, "not read: PyYAML is installed here without libyaml", sure=False, is_limit=True)
     if text.count("%TAG") > TAG_DIRECTIVES_MAX:
-        return SyntaxFault(0, f"more than {TAG_DIRECTIVES_MAX} %TAG directives", sure=False)
+        return SyntaxFault(0, f"more than {TAG_DIRECTIVES_MAX} %TAG directives", sure=False, is_limit=True)
     depth = 0
     try:  # events only, so no tag is resolved and no alias followed
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEPTH_MAX:
-                return SyntaxFault(0, "nested too deeply to be read", sure=False)
+                return SyntaxFault(0, "nested too deeply to be read", sure=False, is_limit=True)
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "unreadable"

@@ -1,19 +1,13 @@
 """Runs ruff on untrusted Python, and weighs its findings by ``rules/linters.yml``.
 
 No text is executed. ruff's settings come neither from the texts nor from the working directory: the files lie in a
-private temporary directory under names of our own, ruff runs isolated, and its environment is empty.
+private temporary directory under names of our own, ruff runs isolated, and within the limits of ``tools``.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
-import signal
-import site
-import subprocess
-import sys
 import tempfile
 import textwrap
 from collections import Counter
@@ -23,35 +17,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from council.agents.scan import tools
 from council.agents.scan.change import FileChange, Hunk
 from council.agents.scan.finding import Finding
 
 CODES = Path(__file__).parent / "rules" / "linters.yml"
-CPU_SECONDS_MAX = 10  # of ruff, which is then ended; 25,000 lines written by people take two
-OUTPUT_BYTES_MAX = 4_000_000  # of ruff: about 8,000 findings; it can't write more to any file
-MEMORY_BYTES_MAX = 512 << 20  # of ruff: 200,000 lines written by people take a quarter of it
-NOTE_CHARS_MAX = 200  # of ruff's own message if it fails
 _RUFF = (
     "check --isolated --no-cache --ignore-noqa --no-fix --quiet --exit-zero --output-format json "
     "--target-version py314"
 )
-# It limits itself before it reads anything, and leaves no core file. A file above its size ends it by a signal, which
-# Python would ignore. RLIMIT_AS would count the address space that threads reserve. Windows has no such limits; there
-# the time limit of its parent is the only one.
-_LIMITED = """
-import os, signal, sys
-from runpy import run_module
-seconds, memory, output = map(int, sys.argv[1:4])
-if os.name != "nt":
-    from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE, setrlimit
-    setrlimit(RLIMIT_CORE, (0, 0))
-    setrlimit(RLIMIT_CPU, (seconds, seconds + 1))
-    setrlimit(RLIMIT_DATA, (memory, memory))
-    setrlimit(RLIMIT_FSIZE, (output, output))
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-del sys.argv[:4]
-run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +45,6 @@ class Linted:
 
     reports: tuple[LinterFinding, ...]
     faults: tuple[str, ...]
-
-
-class _Failed(Exception):
-    """ruff did not do its work; the message says why."""
 
 
 @cache
@@ -102,7 +72,7 @@ def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Fi
     sides: dict[str, str] = {}
     places: dict[str, tuple[FileChange, Hunk]] = {}
     for at, change in enumerate(changes):
-        for number, hunk in enumerate(change.hunks if change.path.endswith((".py", ".pyi")) else ()):
+        for number, hunk in enumerate(change.hunks if change.path.endswith((".py", ".pyi")) and not change.is_link else ()):
             if change.kind != "added":
                 sides[f"old {at}.{number}"] = textwrap.dedent(hunk.old_text())
             if change.kind != "deleted":
@@ -158,11 +128,10 @@ def lint(texts: Mapping[str, str], *, timeout_s: float) -> Linted:
             (place / file).write_text(texts[name], encoding="utf-8", errors="replace", newline="")
         select = ",".join(code for code in codes() if code != "invalid-syntax")
         try:
-            output = _run("ruff", [*_RUFF.split(), "--select", select, str(place)], folder, timeout_s)
-            if not isinstance(output, list):
-                raise _Failed("ruff gave no list of findings")
+            command = [tools.find("ruff"), *_RUFF.split(), "--select", select, "code"]
+            output = json.loads(tools.run(command, Path(folder), timeout_s=timeout_s))
             return Linted(tuple(filter(None, (_report(item, files) for item in output))), ())
-        except _Failed as error:
+        except tools.ToolFailed as error:
             return Linted((), (str(error),))
 
 
@@ -174,49 +143,3 @@ def _report(item: Any, files: Mapping[str, str]) -> LinterFinding | None:
         return None
     first, last = item["location"]["row"], item["end_location"]["row"]
     return LinterFinding(files[Path(item["filename"]).name], code, first, last, message)
-
-
-def _run(tool: str, arguments: list[str], folder: str, timeout_s: float) -> Any:
-    """The JSON that the linter prints. Raises _Failed."""
-    spec = importlib.util.find_spec(tool)
-    if spec is None or spec.origin is None:
-        raise _Failed(f"{tool} is not installed")
-    environment = {
-        "HOME": folder,
-        "TMPDIR": folder,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.defpath]),
-        "PYTHONPATH": str(Path(spec.origin).parent.parent),
-        "PYTHONUSERBASE": site.getuserbase(),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUTF8": "1",
-    }
-    # -P: the working directory holds foreign files and must not be importable.
-    limits = map(str, (CPU_SECONDS_MAX, MEMORY_BYTES_MAX, OUTPUT_BYTES_MAX))
-    command = [sys.executable, "-P", "-c", _LIMITED, *limits, tool, *arguments]
-    with Path(folder, f"{tool}.out").open("w+b") as out, Path(folder, f"{tool}.err").open("w+b") as err:
-        how: dict[str, Any] = {
-            "cwd": folder,
-            "env": environment,
-            "stdin": subprocess.DEVNULL,
-            "timeout": timeout_s,
-        }
-        try:
-            # Our own arguments, no shell. It writes to files, because its output may be large.
-            status = subprocess.run(command, stdout=out, stderr=err, **how).returncode
-        except OSError as error:
-            raise _Failed(f"{tool} did not start: {error.strerror}") from error
-        except subprocess.TimeoutExpired as error:
-            raise _Failed(f"{tool} did not finish within {timeout_s:g} s") from error
-        if os.name != "nt" and status == -signal.SIGXCPU:
-            raise _Failed(f"{tool} took more than {CPU_SECONDS_MAX} s of CPU time")
-        if os.name != "nt" and status == -signal.SIGXFSZ:
-            raise _Failed(f"{tool} reported more than {OUTPUT_BYTES_MAX:,} bytes")
-        if status != 0:
-            err.seek(0)
-            words = err.read(NOTE_CHARS_MAX).decode("utf-8", "replace").split()
-            raise _Failed(f"{tool} failed with exit code {status}: {' '.join(words)}")
-        out.seek(0)
-        try:
-            return json.loads(out.read() or b"null")
-        except ValueError as error:
-            raise _Failed(f"{tool} gave no JSON") from error

@@ -1,7 +1,8 @@
 """The texts of a change, side by side: what rules are applied to.
 
 A file whose change shows it whole is one piece a side, any other file one piece a hunk and side. A fragment of Python
-or YAML gets lines above it that make its indentation valid; they have the number 0.
+or YAML gets lines above it that make its indentation valid; they have the number 0. The Python in a notebook's cells
+is a piece of Python.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from council.agents.scan.change import FileChange, Hunk
-from council.agents.scan.languages import Language, language_of
+from council.agents.scan.datafiles import CARRIERS, code_in
+from council.agents.scan.languages import BY_NAME, Language, language_of
 
 # What stands above lines that are indented deeper than later ones.
 _LEVEL = {"python": "if 1:", "yaml": "_:"}
@@ -70,6 +72,9 @@ def _sides(change: FileChange, hunk: Hunk, at: int) -> Iterator[Piece]:
         numbers = [(line.new_no if is_new else line.old_no) or 0 for line in lines]
         changed = frozenset(number for line, number in zip(lines, numbers, strict=True) if line.tag != " ")
         texts = [line.text for line in lines]
+        if change.is_whole and path.lower().endswith(CARRIERS) and (held := code_in(path, "\n".join(texts))):
+            yield Piece(path, BY_NAME["python"], is_new, at, *held, changed, change.kind != "deleted")
+            continue
         language = language_of(path, texts[0] if numbers[0] == 1 else "")
         name = language.name if language else ""
         if name in _LEVEL:

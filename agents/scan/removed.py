@@ -39,10 +39,10 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         *removed_guards.findings(changes, blocks, pairs),
     ]
     found += callers.awaits_gone(changes, pairs)
-    found += _data_faults(changes)
     old: list[PythonPiece] = []
     new: list[PythonPiece] = []
     broken: list[tuple[str, Sides]] = []
+    whole: set[str] = set()
     unread, is_partial = [], False
     for change, start, sides in sides_of([change for change in changes if is_python(change)]):
         old += [sides.old] if sides.old else []
@@ -52,8 +52,18 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         if sides.error is not None:
             broken.append((change.path, sides))
         is_partial = is_partial or (sides.new is None and change.kind != "deleted")
+        if change.is_whole and sides.old and sides.new:
+            whole.add(change.path)
     for change in changes:
         unread += _read_carrier(change, old, new)
+        fault = _data_fault(change)
+        if fault is not None and fault.is_limit:
+            unread.append(f"{short_quote(change.path)} is unread: {fault.message}")
+        elif fault is not None and fault.sure:
+            message = f"{fault.message}. Correct it."
+            found.append(Finding("syntax", "syntax", "stop", change.path, fault.line, message))
+    # Of such files the comparison of checks knows whether one means something else now.
+    found = [each for each in found if each.rule != "guard-negated" or each.path not in whole]
     found += _broken(broken)
     try:
         found += _python_findings(old, new, is_partial=is_partial)
@@ -129,20 +139,16 @@ def _broken(broken: Sequence[tuple[str, Sides]]) -> Iterator[Finding]:
             yield Finding("syntax", "syntax", "stop", path, sides.error[0], message)
 
 
-def _data_faults(changes: Sequence[FileChange]) -> Iterator[Finding]:
-    """Whole JSON, TOML and YAML files that were well-formed and no longer are."""
-    for change in changes:
-        if (
-            not (change.is_whole and change.hunks and datafiles.is_known(change.path))
-            or change.kind == "deleted"
-        ):
-            continue
-        fault = datafiles.syntax_fault(change.path, change.hunks[0].new_text())
-        if fault is None or not fault.sure:
-            continue
-        if change.kind == "added" or not datafiles.syntax_fault(change.path, change.hunks[0].old_text()):
-            message = f"{fault.message}. Correct it."
-            yield Finding("syntax", "syntax", "stop", change.path, fault.line, message)
+def _data_fault(change: FileChange) -> datafiles.SyntaxFault | None:
+    """The fault of a whole JSON, TOML or YAML file that was well-formed before, if it was there."""
+    if change.kind == "deleted" or change.is_link or not (change.is_whole and change.hunks):
+        return None
+    if not datafiles.is_known(change.path):
+        return None
+    fault = datafiles.syntax_fault(change.path, change.hunks[0].new_text())
+    if fault and change.kind != "added" and datafiles.syntax_fault(change.path, change.hunks[0].old_text()):
+        return None
+    return fault
 
 
 def _read_carrier(change: FileChange, old: list[PythonPiece], new: list[PythonPiece]) -> Iterator[str]:

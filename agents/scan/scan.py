@@ -7,6 +7,7 @@ judged, never what was there before. A file that an action writes counts as adde
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import textwrap
 import threading
@@ -24,7 +25,15 @@ from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_
 from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, read_changes, short_quote
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
-from council.agents.scan.languages import BY_NAME, Language, is_docs, is_generated, is_test, language_of
+from council.agents.scan.languages import (
+    BY_NAME,
+    Language,
+    has_generated_name,
+    is_docs,
+    is_generated,
+    is_test,
+    language_of,
+)
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.pieces import Piece, piece_of, pieces_of
 from council.agents.scan.rules import code_rules, line_rules
@@ -91,7 +100,8 @@ def scan(case: Case, own: Own = NOTHING) -> Findings:
     Blocks for some tenths of a second if there is code, and for as long as the user's scanners take. No text in a
     case makes it raise.
     """
-    key = hashlib.sha256(msgspec.json.encode((case.summary, case.body, case.action, own.key))).digest()
+    told = repr((case.summary, case.body, case.action, own.key))
+    key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).digest()
     with _keeping:
         known = _kept.get(key)
         made = known or Future()
@@ -102,9 +112,13 @@ def scan(case: Case, own: Own = NOTHING) -> Findings:
     if known is not None:
         return known.result()
     try:
-        made.set_result(_scanned(case, own))
+        found = _scanned(case, own)
+        made.set_result(found)
+        is_kept = not found.failed  # an analyzer that failed is tried again
     except BaseException as error:
         made.set_exception(error)
+        is_kept = False
+    if not is_kept:
         with _keeping:
             _kept.pop(key, None)
     return made.result()
@@ -188,14 +202,14 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
             texts.reading = texts.reading.with_more(more)
             text = more.prose if action.applies(argument) else text
         elif action.writes(argument) or action.names_file(argument):
-            texts.written.append(_written(argument))
+            texts.written.append(written(argument))
         elif (language := BY_NAME.get(action.language_of(argument))) and language.ast_grep:
             texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
             told.append(f"{argument.key} = {msgspec.json.encode(text).decode()}")
     for argument in action.commands:
         if not (action.writes(argument) or action.applies(argument)):
-            told.append(f"{argument.key} = {msgspec.json.encode(argument.text).decode()}")
+            told.append(f"{argument.key} = {json.dumps(argument.text, ensure_ascii=False)}")
     texts.words.append(("the action's arguments", "\n".join(told)))
     for block in texts.reading.blocks:
         language = _of_block(block.language)
@@ -208,7 +222,7 @@ def _of_block(name: str) -> Language | None:
     return BY_NAME.get(_NAMES.get(name, name)) if name not in _PROSE else None
 
 
-def _written(argument: Argument) -> FileChange:
+def written(argument: Argument) -> FileChange:
     """A file that an action writes, as a change that adds it."""
     added = tuple(DiffLine("+", text, None, at) for at, text in enumerate(argument.text.split("\n"), start=1))
     return FileChange(argument.path, None, "added", hunks=(Hunk(0, 1, added),), is_whole=True)
@@ -219,7 +233,7 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
         if change.kind != "deleted" and not change.is_binary:
             is_translated = _TRANSLATED.search(change.path) is not None  # it holds labels and samples, no values
             lenient = is_test(change.path) or is_docs(change.path) or is_translated
-            assignments = not (is_generated(change) or is_translated)
+            assignments = not (has_generated_name(change.path) or is_translated)
             yield from secrets.findings(
                 short_quote(change.path), change.added, lenient=lenient, assignments=assignments
             )
@@ -280,7 +294,7 @@ def _counted(
         tuple(failed),
         tuple(short_quote(path) for path, language in reads.items() if language is None and not _SOURCE.search(path)),
         files,
-        bool(shown or texts.code or texts.written or texts.reading.faults),
+        bool(shown or texts.code or texts.reading.faults),
         is_readable,
         sum(len(change.added) for change in written),
         sum(len(change.removed) for change in written),

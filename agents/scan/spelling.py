@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from council.agents.scan.pieces import Piece
+from council.agents.scan.python_values import written_out
 
 # Modules whose calls the rules name in full.
 _PYTHON = frozenset(
@@ -48,6 +49,8 @@ def spelled(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _spelled(piece: Piece, names: dict[str, str]) -> Piece:
+    if piece.language and piece.language.name == "python":
+        piece = replace(piece, text=written_out(piece.text))
     if not names:
         return piece
     local = re.compile(rf"(?<![\w.$'\"])({'|'.join(map(re.escape, names))})(?=[ \t]*[(.])")

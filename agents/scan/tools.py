@@ -1,6 +1,6 @@
 """Runs an analyzer on untrusted texts: limited, without the user's environment, and never through the texts' settings.
 
-The texts lie in a private folder under names of our own. The process gets a limit of time, CPU and output, and an
+The texts lie in a private folder under names of our own. The process gets a limit of time, CPU, memory and output, and an
 environment with nothing but a home in that folder. Windows has no limit of CPU and output; there the limit of time
 is the only one.
 """
@@ -19,9 +19,11 @@ from pathlib import Path
 
 CPU_SECONDS_MAX = 10  # of one analyzer, which is then ended
 OUTPUT_BYTES_MAX = 32_000_000  # of one analyzer: ast-grep repeats the code around each finding
+DATA_BYTES_MAX = 1 << 30  # of one analyzer, with the stacks of its threads
 NOTE_CHARS_MAX = 200  # of a failed analyzer's own message, whose end says most
 
-_LIMITED = 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; shift 2; exec "$@"'
+# Not every system limits data.
+_LIMITED = 'ulimit -c 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; ulimit -f "$2"; ulimit -d "$3" 2>/dev/null; shift 3; exec "$@"'
 _FILE_BLOCK_BYTES = 512  # in which the shell's limit counts
 
 
@@ -56,7 +58,7 @@ def run(
     """
     name = Path(command[0]).name
     if os.name != "nt":
-        limits = str(cpu_s), str(OUTPUT_BYTES_MAX // _FILE_BLOCK_BYTES)
+        limits = map(str, (cpu_s, OUTPUT_BYTES_MAX // _FILE_BLOCK_BYTES, DATA_BYTES_MAX >> 10))
         command = ["/bin/sh", "-c", _LIMITED, "sh", *limits, *command]
     environment = {"HOME": str(folder), "TMPDIR": str(folder), "PATH": path, "LC_ALL": "C.UTF-8"}
     with Path(folder, f"{name}.out").open("w+b") as out, Path(folder, f"{name}.err").open("w+b") as err:

@@ -11,6 +11,8 @@ from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
 
+SURE = 0.95  # the confidence of a no for a finding that stops
+REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 UNREAD = 0.2  # the confidence if a part of a change was not seen: below 0.3, so Prime rules (rules 1.8)
 
 # A plan does not run what it will look for. But "check the disk, then run `...`" tells somebody to run it.
@@ -31,14 +33,14 @@ def listed(items: Sequence[object], most: int = 5, between: str = "; ") -> str:
 def stops(seen: Findings, families: Collection[Family], mark: str) -> Opinion | None:
     """A no of high risk, if a finding of these families stops the proposal."""
     if found := seen.of("stop", families):
-        return Opinion("no", mark + listed(found), 0.95, "high")
+        return Opinion("no", (mark + listed(found))[:REASON_CHARS_MAX], SURE, "high")
     return None
 
 
 def asks(seen: Findings, families: Collection[Family], mark: str) -> Opinion | None:
     """A no that goes to Prime's ruling in any case, if a finding of these families asks for a human."""
     if found := seen.of("ask", families):
-        reason = f"a human should look: {listed(found)}"
+        reason = f"a human should look: {listed(found)}"[:REASON_CHARS_MAX - len(mark)]
         return Opinion("no", mark + reason, 0.65, "med", escalate=reason)
     return None
 

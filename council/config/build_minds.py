@@ -101,6 +101,7 @@ def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
 def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
     """The mind of a seat with a language model, its prompts and its tokens' counter loaded."""
     from council.agents.model import ModelMind  # which a council without models does not need
+    from council.agents.static.floor import Floor
     from council.config.charter_files import charter_files_of
 
     module, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
@@ -114,11 +115,12 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
         log.warning(
             "a key goes over the network unencrypted: use https", seat=seat.name, to=endpoint.base_url
         )
+    floor = Floor() if seat.scan == "on" else None
     if council is None:
-        return ModelMind(endpoint, prompter_of(seat), stages=seat.stages)
+        return ModelMind(endpoint, prompter_of(seat), stages=seat.stages, floor=floor)
     files = charter_files_of(council)
     prompter = prompter_of(seat, steps_of(council), files.of(seat.name))
-    return ModelMind(endpoint, prompter, stages=seat.stages, predicates=files.schema())
+    return ModelMind(endpoint, prompter, stages=seat.stages, predicates=files.schema(), floor=floor)
 
 
 def prompter_of(
@@ -128,6 +130,7 @@ def prompter_of(
     from council.agents.prompting.builder import PromptBuilder
     from council.agents.prompting.texts import load_texts
     from council.agents.prompting.tokens import counter_for
+    from council.agents.static.floor import Floor
 
     assert seat.model is not None
     try:
@@ -143,6 +146,7 @@ def prompter_of(
             steps=steps,
             special_tokens=seat.special_tokens,
             time_s=seat.max_execution_time_s,
+            findings=Floor().told if seat.scan == "on" else None,
         )
     except CouncilError as error:
         why = f"seat {seat.name}: its model {seat.model} can't be asked: {error.message}"

@@ -78,6 +78,7 @@ class SeatSettings(TypedDict, total=False):
     top_p: float | None
     answer_format: Literal["auto", "json_schema", "json_object", "text"]
     stages: Literal["auto", "one", "two"]
+    scan: Literal["on", "off"]
     timeout_s: float
     max_execution_time_s: float | None
     usd_per_million_input: float | None
@@ -210,6 +211,11 @@ class SeatConfig(_Settings):
         "auto",
         "how many calls a vote takes; auto: two, a plan first, for an action or a risk above low (3.1)",
         "'auto', 'one' or 'two'",
+    )
+    scan: Literal["on", "off"] = fields.key(
+        "on",
+        "whether a model is shown the findings of the static checks, and can't vote for what they stop",
+        "'on' or 'off'",
     )
     timeout_s: float = fields.seconds(60.0, DAY_S, "how long the server may be silent")
     max_execution_time_s: float | None = fields.seconds(

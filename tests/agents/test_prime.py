@@ -38,8 +38,10 @@ def ballot(
         (new_file("a.py", f'KEY = "{KEY}"'), CORE_RULES[2]),
         (new_file("a.py", "subprocess.run(['sh', '-c', cmd])"), CORE_RULES[0]),
         (new_file("a.py", "subprocess.run(cmd, **{'shell': True})"), CORE_RULES[0]),
-        (new_file("a.py", "import pickle", "pickle.loads(request.body)"), "can run any code (a.py:2)"),
-        (new_file("a.py", "import yaml", "yaml.load(text)"), "can build any object (a.py:2)"),
+        (new_file("a.py", "def f(x)", "    return 1"), "a.py:1 Breaks the syntax"),
+        (new_file("a.py", "def f(x):", "    return eval(x)"), "py-eval-of-data"),
+        (new_file("a.py", "import pickle", "pickle.loads(request.body)"), "a.py:2 Loading pickled data runs code"),
+        (new_file("a.py", "import yaml", "yaml.load(text)"), "a.py:2 yaml.load makes any object"),
     ],
 )
 def test_a_broken_core_rule_is_a_sure_no_that_names_it(body: str, rule: str) -> None:
@@ -53,13 +55,11 @@ def test_a_broken_core_rule_is_a_sure_no_that_names_it(body: str, rule: str) -> 
 @pytest.mark.parametrize(
     ("summary", "body"),
     [
-        ("add f", new_file("a.py", "def f(x)", "    return 1")),
-        ("add f", new_file("a.py", "def f(x):", "    return eval(x)")),
         ("docs only: typo", new_file("a.py", "x = 1")),
         ("Documentation only, no functional change", new_file("a.py", "x = 1")),
     ],
 )
-def test_code_that_is_none_and_claims_that_are_false_are_a_no(summary: str, body: str) -> None:
+def test_claims_that_are_false_are_a_no(summary: str, body: str) -> None:
     opinion = review(summary, body)
     assert (opinion.vote, opinion.risk_level) == ("no", "med")
     assert opinion.confidence >= 0.6
@@ -76,14 +76,20 @@ def test_code_that_is_none_and_claims_that_are_false_are_a_no(summary: str, body
         ("Deploy v1.2 to production", ""),
         (
             "Drop the database in tests",
-            new_file("a.py", "model.eval()", "ast.literal_eval(x)", "run(['ls', x])"),
+            new_file("a.py", "import ast", "def f(model, x):", "    model.eval()", "    ast.literal_eval(x)"),
         ),
         (
             "x",
-            new_file("a.py", "subprocess.run(['ls', name], check=True)", "subprocess.run('ls', shell=True)"),
+            new_file(
+                "a.py",
+                "import subprocess",
+                "def f(name):",
+                "    subprocess.run(['ls', name], check=True)",
+                "    subprocess.run('ls', shell=True)",
+            ),
         ),
-        ("x", new_file("a.py", "os.system('ls ' + shlex.quote(x))")),
-        ("x", new_file("tests/test_a.py", "os.system(f'ls {x}')")),
+        ("x", new_file("a.py", "import os, shlex", "def f(x):", "    os.system('ls ' + shlex.quote(x))")),
+        ("x", new_file("tests/test_a.py", "import os", "def test_a(tmp_path):", "    os.system(f'ls {tmp_path}')")),
         ("Not only docs: a new switch", new_file("a.py", "x = 1")),
     ],
 )
@@ -93,14 +99,12 @@ def test_harmless_proposals_that_look_alarming_get_a_yes(summary: str, body: str
     assert opinion.risk_level != "high"
 
 
-def test_pickled_bytes_from_nowhere_in_sight_are_a_human_s() -> None:
+def test_what_a_rule_asks_about_is_a_human_s() -> None:
     """CodeMind is against it without certainty, Lite sees nothing: neither a yes of two nor a no of one."""
-    case = Case(
-        "1", "ann", "Read it", new_file("a.py", "import pickle", "def f(x):", "    return pickle.loads(x)")
-    )
+    case = Case("1", "ann", "Read it", new_file("a.py", "def f(x):", "    return missing(x)"))
     opinion = Prime().review(case)
-    assert (opinion.vote, opinion.risk_level) == ("abstain", "high")
-    ballots = [ballot("lite", "yes", 0.7), ballot("codemind", "no", 0.6, "high")]
+    assert (opinion.vote, opinion.risk_level) == ("abstain", "med")
+    ballots = [ballot("lite", "yes", 0.7), ballot("codemind", "no", 0.65, "med")]
     assert Prime().rule(case, ballots).ruling == "human"
 
 

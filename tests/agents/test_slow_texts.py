@@ -315,24 +315,7 @@ def test_a_python_name_that_was_given_very_many_values_is_looked_up_once() -> No
     def calls_of(lines: int) -> int:
         text = "import os\n" + "a=f(a)\n" * lines
         with calls_counted() as calls:
-            python_dangers.dangers(ast.parse(text), is_test=False)
+            written_out(text)
         return calls()
 
     assert calls_of(1_000) < 3 * calls_of(500)
-
-
-def test_the_assignments_of_a_hunk_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were looked for once for each argument's name: 0.7 s for 64,000 characters of JavaScript."""
-    passes = []
-
-    class Counted:
-        def finditer(self, text: str) -> Iterator[re.Match[str]]:
-            passes.append(len(text))
-            return pattern.finditer(text)
-
-    pattern = other_languages._ASSIGNED
-    monkeypatch.setattr(other_languages, "_ASSIGNED", Counted())
-    text = "a = input\n" + "".join(f'exec("ls " + a + b{number})\n' for number in range(90))
-    (change,) = read_changes(one_file("app/a.js", "", text)).files
-    assert list(other_languages.dangers(change, is_test=False))
-    assert passes == [len(text) - 1]

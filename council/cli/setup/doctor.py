@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from council.config.settings import CouncilConfig, SeatConfig
 
 Finding = tuple[str, str, str]
-PACKAGES = ("council-runtime", "ruff")  # CodeMind's checks call the last
+PACKAGES = ("council-runtime", "ast-grep-cli", "ruff")  # the static checks call the last two
 DISK_NEEDED = 2**30  # Ray's session folder with its logs and sockets
 # The keys of a seat that decide what is imported, and which key is sent where.
 _DECISIVE = ("mind", "base_url", "model", "api_key_env", "api_key_file")
