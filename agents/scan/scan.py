@@ -17,8 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-import msgspec
-
 from council.agents.mind import Case
 from council.agents.scan import code, constants, hidden, lines, linters, removed, scanners, secrets, shell_texts
 from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
@@ -206,7 +204,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         elif (language := BY_NAME.get(action.language_of(argument))) and language.ast_grep:
             texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
-            told.append(f"{argument.key} = {msgspec.json.encode(text).decode()}")
+            told.append(f"{argument.key} = {json.dumps(text)}")
     for argument in action.commands:
         if not (action.writes(argument) or action.applies(argument)):
             told.append(f"{argument.key} = {json.dumps(argument.text, ensure_ascii=False)}")
