@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from council.agents.scan import code
-from council.agents.scan.rules import OWN, Rule, examples as given_for, load, read
+from council.agents.scan import code, commands
+from council.agents.scan.rules import OWN, Rule, RuleError, load, read
+from council.agents.scan.rules import examples as given_for
 from tests.scan import examples
 from tests.scan.examples import Example
 
@@ -37,6 +38,21 @@ def test_every_rule_loads_and_is_accepted_and_no_id_is_used_twice(rules: list[Ru
     assert len(rules) == len(load(OWN / "ast")) + len(load(OWN / "lines"))
     assert [id for id, count in Counter(rule.id for rule in rules).items() if count > 1] == []
     code.check([rule for rule in rules if rule.languages])
+
+
+def test_every_regular_expression_of_a_command_compiles() -> None:
+    """They are compiled at their first use, which must not be a user's."""
+    rows = {id(row): row for found in commands.table().by_program.values() for row in found}
+    for row in rows.values():
+        for regex in filter(None, (row.targets, row.excepted, row.line)):
+            assert regex.compiled(), row.row.id
+
+
+def test_a_rule_with_a_wrong_regular_expression_is_named(tmp_path: Path) -> None:
+    text = "- {id: a-b, family: web, weight: note, message: No., match: '('}\n"
+    (tmp_path / "own.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(RuleError, match=r"own.yml:1: rule a-b: match is no regular expression"):
+        load(tmp_path)
 
 
 def test_every_rule_has_enough_examples_and_every_example_a_rule(rules: list[Rule]) -> None:
