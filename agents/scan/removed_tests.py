@@ -90,7 +90,7 @@ def findings(
             yield from _deleted(change, after, gone_code, come)
             continue
         yield from _marked(change)
-        yield from _removed(change, after, gone_code)
+        yield from _removed(change, after, gone_code, come)
     in_tests = {change.path for change in tests if change.kind != "deleted"}
     added = {_bare(text) for change in changes for _, text in change.added}
     leaving = {(change.path, number) for change in tests for number in _lines_of_lost_tests(change, after)}
@@ -145,8 +145,8 @@ def _gone_definitions(changes: Sequence[FileChange]) -> set[str]:
     return (sides[0] - sides[1]) | gone
 
 
-def _removed(change: FileChange, after: set[str], gone_code: set[str]) -> Iterator[Finding]:
-    """Tests that are gone, unless as many come."""
+def _removed(change: FileChange, after: set[str], gone_code: set[str], elsewhere: int) -> Iterator[Finding]:
+    """Tests that are gone, unless as many come, here or ``elsewhere``."""
     lost = [
         (name, line)
         for hunk in change.hunks
@@ -163,7 +163,7 @@ def _removed(change: FileChange, after: set[str], gone_code: set[str]) -> Iterat
     if len(come) >= len(lost):
         return
     words = {word for _, text in change.removed for word in _WORDS.findall(text[:500])}
-    weight: Weight = "note" if come or words & gone_code else "ask"
+    weight: Weight = "note" if come or elsewhere >= len(lost) or words & gone_code else "ask"
     for name, line in lost[:3]:
         message = f"Removes the test {short_quote(name)}. Keep it, or say why what it tests is gone."
         yield _finding("test-removed", weight, change.path, line.old_no or 0, message)
