@@ -161,7 +161,10 @@ def main() -> int:
         kept = tomllib.loads(arguments.check.read_text(encoding="utf-8"))
         known = {each["name"]: (each["head"], each["taken"]) for each in kept["repository"]}
     repositories = list(_repositories(arguments.folders, arguments.count, known))
-    judged = list(judge_all(repositories, arguments.processes))
+    judged = []
+    for at, one in enumerate(judge_all(repositories, arguments.processes), start=1):
+        judged.append(one)
+        print(f"{at} commits, {sum(bool(each.alarms) for each in judged)} alarms", end="\r", file=sys.stderr, flush=True)
     print("\n".join(told(judged)))
     text = written(repositories, judged)
     if arguments.write:

@@ -30,7 +30,7 @@ from statistics import median
 
 from council.agents.mind import Action, Case
 from council.agents.scan.finding import WEIGHTS
-from council.agents.scan.scan import Findings, scan
+from council.agents.scan.scan import scan
 
 CORPUS = Path(__file__).parent.parent / "tests" / "corpus" / "judgement"
 CALLS = "tool-calls"  # the file that holds calls of tools
@@ -108,20 +108,16 @@ def _unified(path: str, old: str, new: str, is_new: bool) -> str:
 
 
 def _below(text: str) -> list[str]:
-    """A part of a file, below lines that are not shown."""
-    return ["\n"] * FIRST_LINE + text.splitlines(True)
+    """A part of a file, below lines that are not shown, unless it shows the first."""
+    return ["\n"] * (0 if text.startswith(("#!", "<?php")) else FIRST_LINE) + text.splitlines(True)
 
 
 # Tools
 
 
-def by_scan(entry: Entry) -> Findings:
-    """What the scan says."""
-    return scan(entry.case)
-
-
-def _scanned(entry: Entry) -> str:
-    found = by_scan(entry)
+def by_scan(entry: Entry) -> str:
+    """The scan's gravest weight; what it could not read is asked about."""
+    found = scan(entry.case)
     if found.unread or found.failed:
         return "ask"
     return next((weight for weight in WEIGHTS if found.of(weight)), "")
@@ -160,7 +156,7 @@ def _alone(text: str) -> str:
 
 def tools() -> Iterator[tuple[str, Callable[[Entry], str] | None]]:
     """Each tool that is measured by name; None for one that is not installed."""
-    yield "scan", _scanned
+    yield "scan", by_scan
     rows: tuple[tuple[str, list[str], tuple[str, ...], Callable[[str], int]], ...] = (
         ("ruff", ["check", "--isolated", "--no-cache", "--select=S,B,PLE,F", "--ignore=S101,F401,F821", "--output-format=json"],
          (".py",), lambda text: len(json.loads(text or "[]"))),
@@ -251,7 +247,7 @@ def main() -> int:
             if arguments.misses:
                 for each in verdicts:
                     if each.entry.is_fault != (each.weight in ("stop", "ask")):
-                        found = "; ".join(f"{one.weight} {one.rule}" for one in by_scan(each.entry).found)
+                        found = "; ".join(f"{one.weight} {one.rule}" for one in scan(each.entry.case).found)
                         print(f"{'missed' if each.entry.is_fault else 'alarm'}: {each.entry.id}: {found}", file=sys.stderr)
         else:
             rows.append(beside(name, verdicts, ("bash" if name == "shellcheck" else "python",)))

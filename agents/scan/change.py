@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, cast
@@ -31,6 +31,8 @@ FAULTS_MAX = 200
 HEADER_CHARS_MAX = 8_300  # two paths of 4,096, the longest that Linux opens, and the rest of the line
 FENCE_INDENT_MAX = 12  # a fence in a list in a list; a deeper one is indented text
 QUOTED_CHARS_MAX = 120  # of a foreign line in a fault
+LONG_LINES = 1_200  # of a file that is shown whole; of a longer one, only what is near changed lines is read
+NEAR_LINES, HEAD_LINES = 60, 60
 WIDE_CONTEXT_LINES = 25  # a diff with so much context usually shows the whole file
 
 _HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
@@ -49,6 +51,7 @@ _SUBMODULE_LOG = re.compile(
 )  # diff.submodule=log
 _LINK_MODE = "120000"
 _SUBMODULE_MODE = "160000"
+_DATA = re.compile(r"\.(?:json|toml|ya?ml|ipynb|pth)$", re.IGNORECASE)  # their syntax is checked as a whole
 _NULL = "/dev/null"
 _LONGER = "it is longer than its header says"
 _NO_NEWLINE = "\\ No newline at end of file"
@@ -167,6 +170,33 @@ class ScannedText:
             blocks=self.blocks + other.blocks,
             faults=self.faults + other.faults,
         )
+
+
+def narrowed(change: FileChange) -> FileChange:
+    """A change of a long file without the lines that are far from changed ones; its first lines stay, for imports."""
+    if change.kind != "modified" or not change.is_whole or len(change.hunks) != 1 or _DATA.search(change.path):
+        return change
+    lines = change.hunks[0].lines
+    if len(lines) <= LONG_LINES:
+        return change
+    kept = set(range(HEAD_LINES))
+    for at, line in enumerate(lines):
+        if line.tag != " ":
+            kept.update(range(max(0, at - NEAR_LINES), at + NEAR_LINES + 1))
+    hunks: list[list[DiffLine]] = []
+    before = -2
+    for at in sorted(kept & set(range(len(lines)))):
+        if at != before + 1:
+            hunks.append([])
+        hunks[-1].append(lines[at])
+        before = at
+    return replace(change, hunks=tuple(map(_hunk_of, hunks)), is_whole=False)
+
+
+def _hunk_of(lines: Sequence[DiffLine]) -> Hunk:
+    old = next((line.old_no for line in lines if line.old_no), 0)
+    new = next((line.new_no for line in lines if line.new_no), 0)
+    return Hunk(old or 0, new or 0, tuple(lines))
 
 
 def read_changes(text: str) -> ScannedText:

@@ -18,6 +18,7 @@ import msgspec
 
 from council.agents.scan import flow, sql
 from council.agents.scan.finding import WEIGHTS, Finding, Weight
+from council.agents.scan.regex import Regex
 from council.agents.scan.rows import Rule, convert, load, shifted
 from council.agents.scan.shell import ParseEffort, read_shell
 from council.agents.scan.shell_words import Scene, base_name
@@ -68,9 +69,9 @@ class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     row: Row
-    targets: re.Pattern[str]
-    excepted: re.Pattern[str] | None
-    line: re.Pattern[str] | None
+    targets: Regex
+    excepted: Regex | None
+    line: Regex | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +114,14 @@ def _compiled(row: Row, programs: Programs, place: str) -> _Compiled:
         if (count := len(text.splitlines())) < least:
             raise ValueError(f"{place}: {key} has {count} command lines, expected at least {least}")
 
-    def pattern(key: str, regex: str) -> re.Pattern[str]:
+    def pattern(key: str, regex: str) -> Regex:
         try:
             named = re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", regex)
-            return re.compile(_SPAN.sub(f".{{0,{SPAN_MAX}}}", named))
+            return Regex(_SPAN.sub(f".{{0,{SPAN_MAX}}}", named))
         except KeyError as error:
             raise ValueError(
                 f"{place}: {key} uses <{error.args[0]}>, which programs.yml does not name"
             ) from error
-        except re.error as error:
-            raise ValueError(f"{place}: {key} is no regular expression: {error}") from error
 
     return _Compiled(
         row,

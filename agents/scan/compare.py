@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from council.agents.scan.finding import Finding
 from council.agents.scan.pieces import Piece
+from council.agents.scan.regex import Regex
 from council.agents.scan.rules import Rule
 
 STAYS = "STAYS"  # the metavariable whose text must still stand where a match is gone
@@ -78,7 +79,7 @@ class _Texts:
             shown[piece.path, piece.is_new].append(piece.text)
         self._shown = {key: "\n".join(texts) for key, texts in shown.items()}
 
-    def holds(self, piece: Piece, pattern: re.Pattern[str]) -> bool:
+    def holds(self, piece: Piece, pattern: Regex) -> bool:
         return pattern.search(self._shown[piece.path, piece.is_new]) is not None
 
     def still_has(self, path: str, text: str) -> bool:

@@ -94,7 +94,7 @@ _SHEBANG = re.compile(
 )
 
 _TESTS = re.compile(
-    r"(?:^|/)(?:[Tt]ests?|testing|spec|specs|__tests__|testdata|fixtures?|mocks?|e2e)/|(?:^|/)(?:test_[^/]{1,200}|conftest\.py)$|"
+    r"(?:^|/)(?:[Tt]ests?|testing|spec|specs|__tests__|testdata|fixtures?|mocks?|e2e|android-tests?)/|(?:^|/)(?:test_[^/]{1,200}|conftest\.py)$|"
     r"[._](?:test|spec)\.[a-z]{1,4}$|_(?:test|spec)\.[a-z]{1,4}$|"
     r"(?:^|/)src/(?:test|[a-z]{1,40}Test)/|[a-z0-9](?:Tests?|IT|Spec)\.(?:java|kts?|scala|php|cs|swift)$"
 )

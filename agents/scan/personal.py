@@ -53,7 +53,8 @@ def phone(value: str, match: re.Match[str]) -> Grade | None:
     if not (9 if value[0] == "+" else 8) <= len(digits) <= 15:
         return None
     is_run = digits in "01234567890123456789" or len(set(digits)) <= 2
-    return "fake" if is_run or "55501" in digits[-8:] else "likely"
+    # 555 is no area code of North America, and 555-01.. is reserved there.
+    return "fake" if is_run or digits.startswith("1555") or "55501" in digits[-8:] else "likely"
 
 
 def luhn(digits: str) -> bool:

@@ -65,6 +65,7 @@ _DEFINED = re.compile(
     r"\s*(?:export\s+|default\s+|public\s+|private\s+|static\s+|async\s+){0,4}(?:def|class|func|function|fun|fn|interface|"
     r"const|struct|type)\s+(?:\([^)]{0,80}\)\s*)?(\w{3,})"
 )
+_LONG_NAME = re.compile(r"[A-Za-z]{1,40}(?:_[a-z0-9]{1,40}|[a-z]{1,40}[A-Z])\w{3,60}")
 _WORDS = re.compile(r"\w{3,}")
 
 
@@ -90,7 +91,7 @@ def findings(
             yield from _deleted(change, after, gone_code, come)
             continue
         yield from _marked(change)
-        yield from _removed(change, after, gone_code)
+        yield from _removed(change, after, gone_code, come)
     in_tests = {change.path for change in tests if change.kind != "deleted"}
     added = {_bare(text) for change in changes for _, text in change.added}
     leaving = {(change.path, number) for change in tests for number in _lines_of_lost_tests(change, after)}
@@ -99,7 +100,7 @@ def findings(
         if block.path in in_tests:
             if (key := id(block.hunk)) not in gains:
                 gains[key] = sum(_ASSERTION.match(text[:500]) is not None for _, text in block.hunk.added)
-            yield from _assertions_gone(block, added, leaving, gains[key])
+            yield from _assertions_gone(block, added, leaving, gains[key], gone_code)
     has_code = any(not is_test_file(change.path) and is_code(change) for change in changes)
     for pair in pairs:
         if pair.path in in_tests and _ASSERTION.match(pair.old):
@@ -132,21 +133,28 @@ def _names(hunk: Hunk, other: str) -> Iterator[tuple[str, DiffLine]]:
 
 
 def _gone_definitions(changes: Sequence[FileChange]) -> set[str]:
-    """The names of functions and classes outside tests that the change defines no more, and of deleted files."""
+    """The names of functions and classes outside tests that the change defines no more, and of deleted files.
+
+    Other long names, such as those of options, count if no line of code that is shown has them any more.
+    """
     sides: tuple[set[str], set[str]] = set(), set()
     gone: set[str] = set()
+    words: tuple[set[str], set[str]] = set(), set()
     for change in changes:
         if is_test_file(change.path) or not is_code(change):
             continue
         for names, lines in zip(sides, (change.removed, change.added), strict=True):
             names.update(found[1] for _, text in lines if (found := _DEFINED.match(text[:500])))
+        for hunk in change.hunks:
+            for line in hunk.lines:
+                words[line.tag != "-"].update(_LONG_NAME.findall(line.text[:500]))
         if change.kind in ("deleted", "renamed"):
             gone.add((change.old_path or change.path).rsplit("/", 1)[-1].partition(".")[0])
-    return (sides[0] - sides[1]) | gone
+    return (sides[0] - sides[1]) | gone | (words[0] - words[1])
 
 
-def _removed(change: FileChange, after: set[str], gone_code: set[str]) -> Iterator[Finding]:
-    """Tests that are gone, unless as many come."""
+def _removed(change: FileChange, after: set[str], gone_code: set[str], elsewhere: int) -> Iterator[Finding]:
+    """Tests that are gone, unless as many come, here or ``elsewhere``."""
     lost = [
         (name, line)
         for hunk in change.hunks
@@ -163,7 +171,7 @@ def _removed(change: FileChange, after: set[str], gone_code: set[str]) -> Iterat
     if len(come) >= len(lost):
         return
     words = {word for _, text in change.removed for word in _WORDS.findall(text[:500])}
-    weight: Weight = "note" if come or words & gone_code else "ask"
+    weight: Weight = "note" if come or elsewhere >= len(lost) or words & gone_code else "ask"
     for name, line in lost[:3]:
         message = f"Removes the test {short_quote(name)}. Keep it, or say why what it tests is gone."
         yield _finding("test-removed", weight, change.path, line.old_no or 0, message)
@@ -231,7 +239,7 @@ def _lines_of_lost_tests(change: FileChange, after: set[str]) -> Iterator[int]:
 
 
 def _assertions_gone(
-    block: Block, added: set[str], leaving: set[tuple[str, int]], come: int
+    block: Block, added: set[str], leaving: set[tuple[str, int]], come: int, gone_code: set[str]
 ) -> Iterator[Finding]:
     """Assertions that are taken out, or commented out, of a test that stays."""
     is_old = [(number, text) for number, text in block.removed if _ASSERTION.match(text)]
@@ -259,7 +267,8 @@ def _assertions_gone(
     )
     if not lost or any(_ASSERTION.match(text) for _, text in block.added) or not block.only_takes:
         return
-    weight: Weight = "note" if has_others or come >= len(lost) else "ask"
+    is_unneeded = all(gone_code.intersection(_WORDS.findall(text[:500])) for _, text in lost)
+    weight: Weight = "note" if has_others or come >= len(lost) or is_unneeded else "ask"
     message = (
         f"Takes out the assertion {short_quote(lost[0][1].strip())}. Keep it, or say why it holds no more."
     )

@@ -25,6 +25,7 @@ import yaml
 
 from council.agents.scan.finding import Family, Weight
 from council.agents.scan.languages import LANGUAGES
+from council.agents.scan.regex import Regex
 
 When = Literal["appears", "vanishes", "pair", "number-up", "number-down"]
 OWN = Path(__file__).parent / "rules"
@@ -78,15 +79,15 @@ class Rule:
     cwe: int
     when: When
     place: str
-    paths: re.Pattern[str] | None
-    not_paths: re.Pattern[str] | None
-    near: re.Pattern[str] | None
-    unless: re.Pattern[str] | None
+    paths: Regex | None
+    not_paths: Regex | None
+    near: Regex | None
+    unless: Regex | None
     languages: tuple[str, ...] = ()
     code: Mapping[str, Any] = field(default_factory=dict)
-    match: re.Pattern[str] | None = None
-    cut: re.Pattern[str] | None = None
-    put: re.Pattern[str] | None = None
+    match: Regex | None = None
+    cut: Regex | None = None
+    put: Regex | None = None
     globs: tuple[str, ...] = ()
     comments: bool = False
 
@@ -100,23 +101,37 @@ class Rule:
 
 @functools.cache
 def code_rules(language: str) -> tuple[Rule, ...]:
-    """This package's code rules for a language. Only files that name it are read. Raises RuleError."""
-    return tuple(rule for rule in load(OWN / "ast", naming=language) if language in rule.languages)
+    """This package's code rules for a language. Only the files that name it are parsed. Raises RuleError."""
+    named = re.compile(rf"\b{language}\b".encode())
+    files = [file for file in files_of(OWN / "ast") if named.search(file.read_bytes())]
+    return tuple(rule for file in files for rule in _own(file) if language in rule.languages)
 
 
 @functools.cache
 def line_rules() -> tuple[Rule, ...]:
     """This package's line rules. Raises RuleError."""
-    return load(OWN / "lines")
+    return tuple(rule for file in files_of(OWN / "lines") for rule in _own(file))
 
 
-def load(folder: Path, naming: str = "") -> tuple[Rule, ...]:
-    """The rules of all files of a folder in whose text ``naming`` is. Raises RuleError, also if two have one id."""
+@functools.cache
+def _own(file: Path) -> tuple[Rule, ...]:
+    return tuple(read(file))
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of rules in a folder, by name."""
+    return sorted(file for file in folder.glob("*.yml") if not file.name.endswith(EXAMPLES))
+
+
+def load(folder: Path) -> tuple[Rule, ...]:
+    """The rules of all files of a folder, by name. Raises RuleError, also if two rules have one id.
+
+    Unlike the others, it compiles every regular expression, so that a wrong one is named now.
+    """
     found: dict[str, Rule] = {}
-    for file in sorted(folder.glob("*.yml")):
-        if file.name.endswith(EXAMPLES) or naming.encode() not in file.read_bytes():
-            continue
+    for file in files_of(folder):
         for rule in read(file):
+            _check_regexes(rule)
             if rule.id in found:
                 raise RuleError(f"{rule.place}: the id {rule.id} is taken by {found[rule.id].place}")
             found[rule.id] = rule
@@ -211,9 +226,9 @@ def _line_rule(raw: dict[str, Any], place: str) -> Rule:
         rule.id,
         rule.message,
         place,
-        match=_compiled("match", rule.match),
-        cut=_compiled("from", rule.cut),
-        put=_compiled("to", rule.put),
+        match=_compiled(rule.match),
+        cut=_compiled(rule.cut),
+        put=_compiled(rule.put),
         comments=rule.comments,
     )
 
@@ -231,19 +246,27 @@ def _made(meta: _Common, id: str, message: str, place: str, **more: Any) -> Rule
         place=place,
         paths=_globs(wanted),
         not_paths=_globs(unwanted),
-        near=_compiled("near", meta.near),
-        unless=_compiled("unless", meta.unless),
+        near=_compiled(meta.near),
+        unless=_compiled(meta.unless),
         globs=tuple(wanted),
         **more,
     )
 
 
-def _compiled(name: str, pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(pattern, re.MULTILINE) if pattern else None
-    except re.error as error:
-        raise ValueError(f"{name} is no regular expression: {error}") from error
+def _compiled(pattern: str) -> Regex | None:
+    return Regex(pattern, re.MULTILINE) if pattern else None
 
 
-def _globs(globs: Sequence[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(map(fnmatch.translate, globs))) if globs else None
+def _check_regexes(rule: Rule) -> None:
+    for name, regex in (
+        ("match", rule.match), ("from", rule.cut), ("to", rule.put), ("near", rule.near), ("unless", rule.unless),
+    ):  # fmt: skip
+        try:
+            if regex:
+                regex.compiled()
+        except re.error as error:
+            raise RuleError(f"{rule.place}: rule {rule.id}: {name} is no regular expression: {error}") from error
+
+
+def _globs(globs: Sequence[str]) -> Regex | None:
+    return Regex("|".join(map(fnmatch.translate, globs))) if globs else None

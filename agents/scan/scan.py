@@ -20,7 +20,7 @@ from datetime import date
 from council.agents.mind import Case
 from council.agents.scan import code, constants, hidden, lines, linters, removed, scanners, secrets, shell_texts
 from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
-from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, read_changes, short_quote
+from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, narrowed, read_changes, short_quote
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
 from council.agents.scan.languages import (
@@ -44,6 +44,7 @@ KEPT = 8  # cases whose findings are kept for the other minds
 FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; umlauts in Latin-1 are fewer
 # These weigh the same in tests, documents and generated files.
 _EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
+_IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # and these in files that have a generated file's name
 _PROSE = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
 _NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
           "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml"}  # fmt: skip
@@ -180,8 +181,9 @@ def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _placed(found: Finding) -> Finding:
-    lighter = is_test(found.path) or is_docs(found.path)
-    if found.family in _EVERYWHERE or not lighter or found.weight == "note":
+    is_lighter = found.family not in _EVERYWHERE and (is_test(found.path) or is_docs(found.path))
+    is_lighter |= found.family not in _IN_LOCK_FILES and has_generated_name(found.path)
+    if not is_lighter or found.weight == "note":
         return found
     return replace(found, weight=WEIGHTS[WEIGHTS.index(found.weight) + 1])
 
@@ -190,13 +192,13 @@ def _placed(found: Finding) -> Finding:
 
 
 def _texts_of(case: Case, action: ParsedAction) -> _Texts:
-    texts = _Texts(read_changes(case.body))
+    texts = _Texts(_read(case.body))
     texts.words += [("the summary", case.summary), ("the body", texts.reading.prose)]
     told = []  # arguments, without the diffs that are applied: only what these add is judged
     for argument in action.args:
         text, place = argument.text, f"the action's {argument.key[:40]!r}"
         if holds_diff(text):
-            more = read_changes(text)
+            more = _read(text)
             texts.reading = texts.reading.with_more(more)
             text = more.prose if action.applies(argument) else text
         elif action.writes(argument) or action.names_file(argument):
@@ -214,6 +216,11 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         if language is not None and not block.has_diff:
             texts.code.append(piece_of(f"code block at line {block.line}", language, textwrap.dedent(block.code)))
     return texts
+
+
+def _read(text: str) -> ScannedText:
+    reading = read_changes(text)
+    return replace(reading, files=tuple(map(narrowed, reading.files)))
 
 
 def _of_block(name: str) -> Language | None:

@@ -359,10 +359,13 @@ def _named(value: str, match: re.Match[str]) -> Grade | None:
     return _value_grade(match["name"].lower(), value, quoted=bool(quote))
 
 
+_VERSION = re.compile(r"[~^<>=v]{0,2}\d{1,4}(?:\.\d{1,5}){1,3}(?:-[a-z]{1,8}\.?\d{0,4})?")  # of a dependency
+
+
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     """How much a value looks like a credential: ``sure`` if random, ``likely`` if it is only not a word."""
     is_place = value.startswith(("/", "./", "~/", "http:", "https:", "arn:"))
-    if is_place or is_placeholder(value) or _UUID.match(value):
+    if is_place or is_placeholder(value) or _UUID.match(value) or _VERSION.fullmatch(value):
         return None
     classes = sum(bool(kind.search(value)) for kind in _CLASSES)
     has_digit = bool(_DIGIT.search(value))

@@ -212,7 +212,7 @@ def _sql(lines: Numbered) -> Iterator[Script]:
     for number, text in [*lines, (0, ";")]:
         if re.match(r"\s{0,8}--.{0,60}\bdown\b", text, re.IGNORECASE):
             break
-        bare = re.sub(r"--.*", "", re.sub(r"'(?:[^']|'')*'", "''", text) if "'" in text else text)
+        bare = re.sub(r"('(?:[^']|'')*')|--.*", lambda match: match[1] or "", text)
         if bare.strip():
             statement.append((number, bare))
         if bare.rstrip().endswith(";"):

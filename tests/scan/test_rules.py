@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 
-from council.agents.scan import code
-from council.agents.scan.rules import OWN, Rule, examples as given_for, load, read
+from council.agents.scan import code, commands
+from council.agents.scan.rules import OWN, Rule, RuleError, load, read
+from council.agents.scan.rules import examples as given_for
 from tests.scan import examples
 from tests.scan.examples import Example
 
@@ -25,10 +28,31 @@ def told(example: Example, found: set[str]) -> str:
     return f"{example.rule.place} {example.rule.id}: {wanted} ({example.how}); found: {sorted(found)}\n{lines}"
 
 
+def failures(of: Callable[[Path], Iterable[Example]]) -> tuple[int, list[str]]:
+    """How many examples there are, and those that do not hold. Each file's rules are tried on its own examples."""
+    tried = [list(of(file)) for file in examples.files()]
+    return sum(map(len, tried)), [told(*each) for chosen in tried for each in examples.failures(chosen)]
+
+
 def test_every_rule_loads_and_is_accepted_and_no_id_is_used_twice(rules: list[Rule]) -> None:
     assert len(rules) == len(load(OWN / "ast")) + len(load(OWN / "lines"))
     assert [id for id, count in Counter(rule.id for rule in rules).items() if count > 1] == []
     code.check([rule for rule in rules if rule.languages])
+
+
+def test_every_regular_expression_of_a_command_compiles() -> None:
+    """They are compiled at their first use, which must not be a user's."""
+    rows = {id(row): row for found in commands.table().by_program.values() for row in found}
+    for row in rows.values():
+        for regex in filter(None, (row.targets, row.excepted, row.line)):
+            assert regex.compiled(), row.row.id
+
+
+def test_a_rule_with_a_wrong_regular_expression_is_named(tmp_path: Path) -> None:
+    text = "- {id: a-b, family: web, weight: note, message: No., match: '('}\n"
+    (tmp_path / "own.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(RuleError, match=r"own.yml:1: rule a-b: match is no regular expression"):
+        load(tmp_path)
 
 
 def test_every_rule_has_enough_examples_and_every_example_a_rule(rules: list[Rule]) -> None:
@@ -40,17 +64,15 @@ def test_every_rule_has_enough_examples_and_every_example_a_rule(rules: list[Rul
 
 
 def test_every_bad_example_is_found_and_no_good_one() -> None:
-    tried = [example for file in examples.files() for example in examples.of(file)]
-    assert len(tried) > 1_000
-    wrong = [told(example, found) for example, found in examples.failures(tried)]
+    count, wrong = failures(examples.of)
+    assert count > 1_000
     assert not wrong, "\n".join(wrong)
 
 
 def test_nearly_all_bad_examples_are_found_when_they_are_rewritten() -> None:
     """Other quotes, calls spread over lines, renamed variables, more blanks."""
-    rewritten = [example for file in examples.files() for example in examples.mutated(file)]
-    lost = [told(example, found) for example, found in examples.failures(rewritten)]
-    share = 1 - len(lost) / len(rewritten)
-    print(f"{share:.1%} of {len(rewritten)} rewritten examples are found")
-    assert len(rewritten) > 500
+    count, lost = failures(examples.mutated)
+    share = 1 - len(lost) / count
+    print(f"{share:.1%} of {count} rewritten examples are found")
+    assert count > 500
     assert share >= REWRITTEN_SHARE, "\n".join(lost)

@@ -1,0 +1,108 @@
+"""The corpus of planted faults and harmless look-alikes gets at least the figures that it got, and is well-formed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import judgement
+from benchmarks.judgement import CALLS, Entry, Verdict
+from council.agents.scan import code, scan
+from council.agents.scan.change import read_changes
+from council.agents.scan.compare import Match
+from council.agents.scan.pieces import Piece, pieces_of
+from council.agents.scan.rules import OWN, Rule, load
+from council.agents.scan.spelling import spelled
+
+HISTORY = Path(__file__).parent.parent / "corpus" / "history.toml"
+ALARM_SHARE_MAX = 0.02  # of the commits of other projects
+
+
+@pytest.fixture(scope="module")
+def entries() -> list[Entry]:
+    return judgement.entries()
+
+
+@pytest.fixture(scope="module")
+def verdicts(entries: list[Entry]) -> list[Verdict]:
+    """All by one run of ast-grep: a run for each change takes a minute in all."""
+    pieces = [piece for entry in entries for piece in spelled(pieces_of(read_changes(entry.case.body).files))]
+    found: dict[tuple[str, bool, str], list[Match]] = {_key(piece): [] for piece in pieces}
+    for match in code.matches(list({_key(piece): piece for piece in pieces}.values()), load(OWN / "ast"), timeout_s=60):
+        found[_key(match.piece)].append(match)
+
+    def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
+        wanted = {rule.id for rule in rules}
+        if any(_key(piece) not in found for piece in pieces):
+            return code.matches(pieces, load(OWN / "ast"), timeout_s=timeout_s)
+        return [
+            replace(match, piece=piece)
+            for piece in pieces
+            for match in found[_key(piece)]
+            if match.rule.id in wanted
+        ]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "code", SimpleNamespace(matches=matches))
+        return judgement.judge(judgement.by_scan, entries)
+
+
+def _key(piece: Piece) -> tuple[str, bool, str]:
+    return piece.path, piece.is_new, piece.text
+
+
+def test_the_corpus_is_large_and_balanced(entries: list[Entry]) -> None:
+    assert len({entry.id for entry in entries}) == len(entries)
+    changes = [entry for entry in entries if entry.kind != CALLS]
+    calls = [entry for entry in entries if entry.kind == CALLS]
+    for chosen, least in ((changes, 150), (calls, 100)):
+        assert len(chosen) >= least
+        assert 0.45 <= sum(entry.is_fault for entry in chosen) / len(chosen) <= 0.55
+    assert len({entry.kind for entry in changes}) >= 16
+    unread = {entry.id: read_changes(entry.case.body).faults for entry in changes}
+    assert {id: faults for id, faults in unread.items() if faults} == {}
+
+
+def test_faults_are_found_and_harmless_changes_pass_as_before(verdicts: list[Verdict]) -> None:
+    """The figures of November 2026. They may only get better; then write the new ones here."""
+    changes = [each for each in verdicts if each.entry.kind != CALLS]
+    calls = [each for each in verdicts if each.entry.kind == CALLS]
+    figures = {
+        (name, weight, fault): judgement.reached(chosen, weight, fault=fault)[0]
+        for name, chosen in (("changes", changes), ("calls", calls))
+        for weight in ("stop", "ask")
+        for fault in (True, False)
+    }
+    wrong = [each.entry.id for each in verdicts if each.entry.is_fault != (each.weight in ("stop", "ask"))]
+    for name, weight, least, most in (
+        ("changes", "stop", 68, 3),
+        ("changes", "ask", 77, 8),
+        ("calls", "stop", 35, 2),
+        ("calls", "ask", 49, 3),
+    ):
+        assert figures[name, weight, True] >= least, (name, weight, wrong)
+        assert figures[name, weight, False] <= most, (name, weight, wrong)
+
+
+def test_an_interval_is_wilsons() -> None:
+    assert judgement.interval(50, 100) == pytest.approx((40.4, 59.6), abs=0.05)
+    assert judgement.interval(0, 10) == pytest.approx((0.0, 27.8), abs=0.05)
+
+
+def test_the_alarms_over_other_projects_are_few_and_add_up() -> None:
+    """Whoever has the repositories checks them anew: python -m benchmarks.history GIT_DIR… --check FILE."""
+    kept = tomllib.loads(HISTORY.read_text(encoding="utf-8"))
+    assert kept["commits"] == sum(each["commits"] for each in kept["repository"]) >= 500
+    assert kept["alarms"] == sum(each["alarms"] for each in kept["repository"]) == len(kept["alarm"])
+    counted = Counter(each["repository"] for each in kept["alarm"])
+    assert counted == Counter({each["name"]: each["alarms"] for each in kept["repository"] if each["alarms"]})
+    for each in kept["alarm"]:
+        assert len(each["commit"]) == 40
+        assert all(weight in ("stop", "ask") and count > 0 for _, weight, count in each["found"])
+    assert kept["alarms"] <= ALARM_SHARE_MAX * kept["commits"]
