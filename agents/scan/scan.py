@@ -184,7 +184,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         elif (language := BY_NAME.get(action.language_of(argument))) and language.ast_grep:
             texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
-            told.append(f"{argument.key} = {msgspec.json.encode(text).decode()}")
+            told.append(f"{argument.key} = {json.dumps(text, ensure_ascii=False)}")
     for argument in action.commands:
         if not (action.writes(argument) or action.applies(argument)):
             told.append(f"{argument.key} = {json.dumps(argument.text, ensure_ascii=False)}")
