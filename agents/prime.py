@@ -37,15 +37,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
+from council.agents.scan.action import read_action
 from council.agents.scan.change import short_quote
 from council.agents.scan.finding import Family
 from council.agents.scan.languages import is_docs, is_test
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.scan.action import read_action
-from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, listed, observed
 from council.agents.static.stakes import Stakes, weigh
 from council.agents.static.tools import effect_of
+from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, listed, observed
 
 CORE_RULES = (  # GCP 3.1
     "Never execute shell commands without reflection and approval",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from council.agents.mind import Case
+from council.agents.scan.action import read_action
 from council.agents.scan.personal import words
 from council.agents.scan.reach import reach
-from council.agents.scan.action import read_action
 
 Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
 CLAUSES_MAX = 20  # of a summary; more is a story

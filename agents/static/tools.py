@@ -11,8 +11,8 @@ import re
 from typing import Literal
 
 from council.agents.mind import Case
-from council.agents.scan.personal import words
 from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
+from council.agents.scan.personal import words
 
 Effect = Literal["deletes", "pays", "sends", "writes"]
 
