@@ -162,8 +162,8 @@ class Prime:
     def _claims(self, case: Case, seen: Findings) -> Opinion | None:
         """Claims in the text that the change contradicts, and commands that are given no reason."""
         claim = case.summary[:500]
-        if _DOCS_ONLY.search(claim) and seen.sources:
-            paths = _some(seen.sources)
+        if _DOCS_ONLY.search(claim) and seen.parts.sources:
+            paths = _some(seen.parts.sources)
             reason = f"{self._quote(1)}: it says that only documentation changes, but source does ({paths})"
             return _says("no", reason, 0.6, "med")
         action = read_action(case.action)
@@ -182,8 +182,8 @@ class Prime:
             for change in seen.files
             if _SENSITIVE.search(change.path) and not is_docs(change.path) and not is_test(change.path)
         ]
-        if seen.binaries:
-            unread = f"in what I could read; not read, binary: {_some(seen.binaries)}"
+        if seen.parts.binaries:
+            unread = f"in what I could read; not read, binary: {_some(seen.parts.binaries)}"
             return _says("yes", f"no core rule broken {unread}{tail}", 0.45, "med")
         if sensitive:
             reason = f"no core rule broken; touches what is sensitive: {_some(sensitive)}"

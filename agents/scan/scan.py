@@ -54,13 +54,28 @@ _SOURCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What a change consists of: paths by kind, and how many lines it adds and removes, without generated files.
+
+    ``binaries`` are files that nobody expects to read, such as images.
+    """
+
+    added: int = 0
+    removed: int = 0
+    sources: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    gone_tests: tuple[str, ...] = ()  # test files that are deleted without any source
+    generated: tuple[str, ...] = ()
+    binaries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """What all rules found in a case, gravest first, and what they could not read.
 
     ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
-    a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files of
-    which no grammar is known here. ``binaries`` names files that nobody expects to read, such as images. ``added`` and
-    ``removed`` count lines, without generated files.
+    a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files
+    of which no grammar is known here.
     """
 
     found: tuple[Finding, ...] = ()
@@ -71,13 +86,7 @@ class Findings:
     files: tuple[FileChange, ...] = ()
     has_code: bool = False
     is_readable: bool = False
-    added: int = 0
-    removed: int = 0
-    sources: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ()
-    gone_tests: tuple[str, ...] = ()  # test files that are deleted without any source
-    generated: tuple[str, ...] = ()
-    binaries: tuple[str, ...] = ()
+    parts: Parts = Parts()
 
     def of(self, weight: Weight, families: Collection[Family] | None = None) -> list[Finding]:
         """The findings of a weight, of all families or of some."""
@@ -270,13 +279,15 @@ def _counted(
         files,
         bool(shown or texts.code or texts.reading.faults),
         is_readable,
-        sum(len(change.added) for change in written),
-        sum(len(change.removed) for change in written),
-        tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
-        tuple(c.path for c in live if is_test(c.path)),
-        tuple(gone_tests),
-        tuple(c.path for c in files if is_generated(c)),
-        tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
+        Parts(
+            sum(len(change.added) for change in written),
+            sum(len(change.removed) for change in written),
+            tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
+            tuple(c.path for c in live if is_test(c.path)),
+            tuple(gone_tests),
+            tuple(c.path for c in files if is_generated(c)),
+            tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
+        ),
     )
 
 
