@@ -55,7 +55,7 @@ class Lite:
         if seen.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)
             return _says("abstain", f"I could not read all of it: {listed(seen.unread)}", UNREAD, "med")
         if not seen.is_readable:
-            why = _listed_paths("binary", seen.binaries) if seen.binaries else "it is empty"
+            why = _listed_paths("binary", seen.parts.binaries) if seen.parts.binaries else "it is empty"
             return _says("abstain", f"nothing here that I can read: {why}", 0.5)
         return self._weigh(seen)
 
@@ -65,31 +65,31 @@ class Lite:
 
     def _weigh(self, seen: Findings) -> Opinion:
         """A yes. Its confidence depends on the smaller findings."""
-        files, lines = seen.files, seen.added + seen.removed
+        files, lines = seen.files, seen.parts.added + seen.parts.removed
         looked = f"{len(files)} files, {lines} lines" if files else "its words and its action"
         says = [f"no secret, personal data or dangerous command in {looked}"]
         confidence = 0.85 if files else 0.6
         risk: RiskLevel = "low"
-        if files and seen.sources and not seen.tests:
+        if files and seen.parts.sources and not seen.parts.tests:
             says.append("source changed without a test")
             confidence = 0.7
         if mentions := seen.of("note", POLICY):
             says.append(f"worth a look: {listed(mentions)}")
             confidence, risk = min(confidence, 0.55), "med"
-        if seen.gone_tests:
-            says.append(_listed_paths("removes tests", seen.gone_tests))
+        if seen.parts.gone_tests:
+            says.append(_listed_paths("removes tests", seen.parts.gone_tests))
             confidence, risk = min(confidence, 0.5), "med"
         if lines > self.max_changed_lines:
             says.append(f"{lines} changed lines, more than {self.max_changed_lines}: split it")
             confidence, risk = min(confidence, 0.5), "med"
-        if seen.binaries:
-            says.append(f"not read, {_listed_paths('binary', seen.binaries)}")
+        if seen.parts.binaries:
+            says.append(f"not read, {_listed_paths('binary', seen.parts.binaries)}")
             confidence, risk = min(confidence, 0.45), "med"
         if seen.silenced:
             silent = [f"{found.rule} at {found.place} ({why})" for found, why in seen.silenced]
             says.append(f"silenced: {listed(silent)}")
-        if seen.generated:
-            says.append(_listed_paths("generated", seen.generated))
+        if seen.parts.generated:
+            says.append(_listed_paths("generated", seen.parts.generated))
         return _says("yes", "; ".join(says), confidence, risk)
 
 

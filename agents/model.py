@@ -74,7 +74,9 @@ class ModelMind:
     It spends from the budget that its seat gives it, and makes no call without one. It publishes its plan through its
     seat's plan stream, but never a ballot (rules 1.14). ``stages`` is the number of calls for a vote: "one", "two",
     or "auto" for as many as the case needs. ``predicates`` are those that its updates may use; by default the
-    built-in ones. If there is a ``floor``, no vote or ruling of the model undoes what static checks stop. It pickles as its configuration; clients are made where it works.
+    built-in ones. If there is a ``floor``, no vote or ruling of the model undoes what static checks stop.
+
+    It pickles as its configuration; clients are made where it works.
     """
 
     def __init__(

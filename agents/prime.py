@@ -37,16 +37,16 @@ from collections.abc import Sequence
 from typing import Literal
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
+from council.agents.scan.action import read_action
 from council.agents.scan.change import short_quote
 from council.agents.scan.finding import Family
 from council.agents.scan.languages import is_docs, is_test
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.scan.action import read_action
-from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, listed, observed
 from council.agents.static.stakes import Stakes, weigh
 from council.agents.static.tools import effect_of
+from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, listed, observed
 
 CORE_RULES = (  # GCP 3.1
     "Never execute shell commands without reflection and approval",
@@ -168,8 +168,8 @@ class Prime:
     def _claims(self, case: Case, seen: Findings) -> Opinion | None:
         """Claims in the text that the change contradicts, and commands that are given no reason."""
         claim = case.summary[:500]
-        if _DOCS_ONLY.search(claim) and seen.sources:
-            paths = _some(seen.sources)
+        if _DOCS_ONLY.search(claim) and seen.parts.sources:
+            paths = _some(seen.parts.sources)
             reason = f"{self._quote(1)}: it says that only documentation changes, but source does ({paths})"
             return _says("no", reason, 0.6, "med")
         action = read_action(case.action)
@@ -188,8 +188,8 @@ class Prime:
             for change in seen.files
             if _SENSITIVE.search(change.path) and not is_docs(change.path) and not is_test(change.path)
         ]
-        if seen.binaries:
-            unread = f"in what I could read; not read, binary: {_some(seen.binaries)}"
+        if seen.parts.binaries:
+            unread = f"in what I could read; not read, binary: {_some(seen.parts.binaries)}"
             return _says("yes", f"no core rule broken {unread}{tail}", 0.45, "med")
         if sensitive:
             reason = f"no core rule broken; touches what is sensitive: {_some(sensitive)}"

@@ -44,6 +44,7 @@ from council.agents.scan.shell import SCRIPT_CHARS_MAX
 from council.agents.scan.spelling import spelled
 from council.agents.scan.tools import CPU_SECONDS_MAX
 from council.agents.static import stakes
+from council.agents.static.verdict import observed
 from council.protocol import values
 from council.protocol.answer import find_json, mangle, markers
 from council.protocol.answer import read as control
@@ -269,14 +270,14 @@ READERS: dict[str, Reader] = {
     "prose scripts": Reader(lambda text: list(shell_finder.commands_in_prose(text)), _PROSE + _SHELL),
     "secrets": Reader(find_private, _PRIVATE),
     "constants": Reader(
-        lambda text: constants.fold([policy.written_file(Argument("content", text, "a.py"))]), _FOLDED
+        lambda text: constants.fold([written(Argument("content", text, "a.py"))]), _FOLDED
     ),
     "hidden": Reader(
-        lambda text: hidden.findings([policy.written_file(Argument("content", text, "a.py"))]), _HIDDEN
+        lambda text: hidden.findings([written(Argument("content", text, "a.py"))]), _HIDDEN
     ),
     "policy": Reader(lambda text: scan(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(
-        lambda text: policy.observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20
+        lambda text: observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20
     ),
     "stakes": Reader(
         lambda text: stakes.weigh(case_of("", text, text[:SUMMARY_CHARS_MAX]), has_change=False),

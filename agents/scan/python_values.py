@@ -1,8 +1,8 @@
 """Writes the calls of a Python text with what their names stand for, so that rules see the values.
 
-``run(command, **{"shell": True})`` becomes ``run(command, shell=True)``; an alias of a function becomes its name; and
-a text or list that is put together before a call stands in it. What is constant becomes a literal. Values are followed
-within the text alone. No line moves.
+``run(command, **{"shell": True})`` becomes ``run(command, shell=True)``, and an alias of a function becomes its name.
+A text or list that is put together before a call stands in the call. What is constant becomes a literal. Values are
+followed within the text alone. No line moves.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class _Writer(ast.NodeTransformer):
         if isinstance(mapping, ast.Call) and dotted(mapping.func) == "dict" and not mapping.args:
             return list(mapping.keywords)
         keys = mapping.keys if isinstance(mapping, ast.Dict) else []
-        if not keys or not all(isinstance(key, ast.Constant) and str(key.value).isidentifier() for key in keys):
+        if not keys or not all(
+            isinstance(key, ast.Constant) and str(key.value).isidentifier() for key in keys
+        ):
             return [item]
         assert isinstance(mapping, ast.Dict)
         return [
@@ -104,7 +106,9 @@ class _Writer(ast.NodeTransformer):
     def _value(self, node: ast.expr, depth: int = 0) -> ast.expr:
         """What an argument stands for: a literal, a list with its items, a text with its parts, or itself."""
         kind = self._names.kind(node)
-        if depth > FOLLOWED_MAX or (kind == "unknown" and isinstance(node, ast.Name | ast.Attribute | ast.Call)):
+        if depth > FOLLOWED_MAX or (
+            kind == "unknown" and isinstance(node, ast.Name | ast.Attribute | ast.Call)
+        ):
             is_seen = depth <= FOLLOWED_MAX and self._is_list(node) and not self._is_given(node)
             return ast.List(self._names.items(node)) if is_seen else node
         if isinstance(node, ast.Name):
@@ -132,7 +136,9 @@ class _Writer(ast.NodeTransformer):
         if isinstance(node, ast.JoinedStr):
             return [self._part(part, depth) for part in node.values[:ITEMS_MAX]]
         if _is_sum(node) and depth <= 2 * FOLLOWED_MAX:
-            sides = [self._parts(side, depth + 1) or [self._part(side, depth)] for side in (node.left, node.right)]
+            sides = [
+                self._parts(side, depth + 1) or [self._part(side, depth)] for side in (node.left, node.right)
+            ]
             return [*sides[0], *sides[1]] if any(map(_is_text, (*sides[0], *sides[1]))) else []
         if _is_join(node):
             assert isinstance(node, ast.Call)
@@ -147,7 +153,11 @@ class _Writer(ast.NodeTransformer):
         value = self._value(inner, depth + 1)
         if _is_text(value):
             return value
-        return ast.Constant("?") if self._names.kind(inner) == "constant" and not self._is_given(inner) else inner
+        return (
+            ast.Constant("?")
+            if self._names.kind(inner) == "constant" and not self._is_given(inner)
+            else inner
+        )
 
 
 def _is_text(node: ast.expr) -> TypeGuard[_Text]:

@@ -57,14 +57,28 @@ _SOURCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What a change consists of: paths by kind, and how many lines it adds and removes, without generated files.
+
+    ``binaries`` are files that nobody expects to read, such as images.
+    """
+
+    added: int = 0
+    removed: int = 0
+    sources: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    gone_tests: tuple[str, ...] = ()  # test files that are deleted without any source
+    generated: tuple[str, ...] = ()
+    binaries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """What all rules found in a case, gravest first, and what they could not read.
 
     ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
-    a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files of
-    which no grammar is known here. ``binaries`` names files that nobody expects to read, such as images. ``added`` and
-    ``removed`` count lines, without generated files. ``silenced`` are findings that a user's silence takes out, each
-    with its reason.
+    a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files
+    of which no grammar is known here. ``silenced`` are findings that a user's silence takes out, each with its reason.
     """
 
     found: tuple[Finding, ...] = ()
@@ -75,13 +89,7 @@ class Findings:
     files: tuple[FileChange, ...] = ()
     has_code: bool = False
     is_readable: bool = False
-    added: int = 0
-    removed: int = 0
-    sources: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ()
-    gone_tests: tuple[str, ...] = ()  # test files that are deleted without any source
-    generated: tuple[str, ...] = ()
-    binaries: tuple[str, ...] = ()
+    parts: Parts = Parts()
     silenced: tuple[tuple[Finding, str], ...] = ()
 
     def of(self, weight: Weight, families: Collection[Family] | None = None) -> list[Finding]:
@@ -206,7 +214,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         elif (language := BY_NAME.get(action.language_of(argument))) and language.ast_grep:
             texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
-            told.append(f"{argument.key} = {json.dumps(text)}")
+            told.append(f"{argument.key} = {json.dumps(text, ensure_ascii=False)}")
     for argument in action.commands:
         if not (action.writes(argument) or action.applies(argument)):
             told.append(f"{argument.key} = {json.dumps(argument.text, ensure_ascii=False)}")
@@ -301,13 +309,15 @@ def _counted(
         files,
         bool(shown or texts.code or texts.reading.faults),
         is_readable,
-        sum(len(change.added) for change in written),
-        sum(len(change.removed) for change in written),
-        tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
-        tuple(c.path for c in live if is_test(c.path)),
-        tuple(gone_tests),
-        tuple(c.path for c in files if is_generated(c)),
-        tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
+        Parts(
+            sum(len(change.added) for change in written),
+            sum(len(change.removed) for change in written),
+            tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
+            tuple(c.path for c in live if is_test(c.path)),
+            tuple(gone_tests),
+            tuple(c.path for c in files if is_generated(c)),
+            tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
+        ),
     )
 
 

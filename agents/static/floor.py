@@ -36,7 +36,9 @@ class Floor:
         if not (stops := await self._stops(case)) or (opinion.vote == "no" and opinion.risk_level == "high"):
             return opinion
         reason = f"static checks stop it: {listed(stops)}; the model says {opinion.vote}: {opinion.reason}"
-        return replace(opinion, vote="no", reason=reason[:REASON_CHARS_MAX], confidence=SURE, risk_level="high")
+        return replace(
+            opinion, vote="no", reason=reason[:REASON_CHARS_MAX], confidence=SURE, risk_level="high"
+        )
 
     async def under_ruling(self, case: Case, ruling: Ruling) -> Ruling:
         """The model's ruling; a confirmation goes to a human if a finding stops the case."""

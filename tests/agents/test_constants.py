@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from council.agents.lite import Lite
 from council.agents.mind import Case
 from council.agents.scan import hidden
-from council.agents.scan.constants import STEPS_MAX, Folded, _Reader, findings, fold
-from council.agents.scan.change import FileChange, read_changes
 from council.agents.scan.action import Argument
+from council.agents.scan.change import FileChange, read_changes
+from council.agents.scan.constants import STEPS_MAX, Folded, _Reader, findings, fold
 from council.agents.scan.scan import written
 from tests.examples import tried
 

@@ -21,6 +21,7 @@ from council.agents.prime import Prime
 from council.agents.scan import datafiles, python, shell
 from council.agents.scan.change import read_changes
 from council.agents.scan.commands import read as read_shell
+from council.agents.scan.python_values import written_out
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import ParseEffort
 from tests.agents.test_minds_together import one_file
@@ -237,7 +238,7 @@ def test_yaml_of_very_many_directives_is_not_read() -> None:
     directives = [f"%TAG !{n}! tag:a.b\n" for n in range(101)]
     assert datafiles.syntax_fault("a.yml", "".join(directives[:100]) + "--- a\n") is None
     fault = datafiles.syntax_fault("a.yml", "".join(directives) + "--- a\n")
-    assert fault == datafiles.SyntaxFault(0, "more than 100 %TAG directives", sure=False)
+    assert fault == datafiles.SyntaxFault(0, "more than 100 %TAG directives", sure=False, is_limit=True)
 
 
 @pytest.mark.parametrize("part", ["a", "a ", "1", '"a"', "'.'", r'"\""', "a\t", "b" * 201, '"#"', '""'])

@@ -191,11 +191,18 @@ def test_a_scan_does_not_block_the_loop_of_a_council_in_process(monkeypatch: pyt
     assert asyncio.run(main()) == "approved"
 
 
-HOSTILE = st.sampled_from(["app/a.py", "a.js", "a.sh", "Dockerfile", "a.sql", "a.json", "a.tf", "k8s/a.yaml", "b/\udcff.py"])
+HOSTILE = st.sampled_from(
+    ["app/a.py", "a.js", "a.sh", "Dockerfile", "a.sql", "a.json", "a.tf", "k8s/a.yaml", "b/\udcff.py"]
+)
 
 
 @settings(max_examples=tried(25), deadline=None)
-@given(HOSTILE, st.lists(ANY_TEXT, max_size=8), ANY_TEXT, st.sampled_from(["shell", "python", "write_file", "run_sql"]))
+@given(
+    HOSTILE,
+    st.lists(ANY_TEXT, max_size=8),
+    ANY_TEXT,
+    st.sampled_from(["shell", "python", "write_file", "run_sql"]),
+)
 def test_no_text_makes_it_raise(path: str, lines: list[str], text: str, tool: str) -> None:
     action = {"tool": tool, "args": {"command": text, "path": path, "content": "\n".join(lines)}}
     seen = scan(Case("1", "ann", text, change(path, lines or [""]) + text, action))
