@@ -20,10 +20,26 @@ import msgspec
 from council.agents.mind import Case
 from council.agents.scan import code, constants, hidden, lines, linters, removed, secrets, shell_texts
 from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
-from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, narrowed, read_changes, short_quote
+from council.agents.scan.change import (
+    DiffLine,
+    FileChange,
+    Hunk,
+    ScannedText,
+    narrowed,
+    read_changes,
+    short_quote,
+)
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
-from council.agents.scan.languages import BY_NAME, Language, has_generated_name, is_docs, is_generated, is_test, language_of
+from council.agents.scan.languages import (
+    BY_NAME,
+    Language,
+    has_generated_name,
+    is_docs,
+    is_generated,
+    is_test,
+    language_of,
+)
 from council.agents.scan.pieces import Piece, piece_of, pieces_of
 from council.agents.scan.rules import code_rules, line_rules
 from council.agents.scan.spelling import spelled
