@@ -47,10 +47,15 @@ class CodeMind:
         if opinion := stops(seen, CODE, marks.CODE) or asks(seen, CODE, marks.CODE):
             return opinion
         if not seen.has_code:
-            return Opinion.abstain(f"{marks.CODE}there is no code to judge: no diff, no code block", confidence=0.5)
+            return Opinion.abstain(
+                f"{marks.CODE}there is no code to judge: no diff, no code block", confidence=0.5
+            )
         if unread := (*seen.unread, *seen.unknown, *seen.failed):
             return Opinion.abstain(_cut(f"not read: {listed(unread, NAMED_MAX, ', ')}"), confidence=0.5)
-        says, confidence = [f"no fault found in {len(seen.files) or 'its'} {'files' if seen.files else 'code'}"], 0.9
+        says, confidence = (
+            [f"no fault found in {len(seen.files) or 'its'} {'files' if seen.files else 'code'}"],
+            0.9,
+        )
         if notes := seen.of("note", CODE):
             says.append(f"worth a look: {listed(notes)}")
             confidence = 0.7

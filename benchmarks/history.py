@@ -55,7 +55,9 @@ class Repository:
     commits: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.commits = _git(self.folder, "log", "--no-merges", f"-n{self.count}", "--format=%H", self.head).split()
+        self.commits = _git(
+            self.folder, "log", "--no-merges", f"-n{self.count}", "--format=%H", self.head
+        ).split()
 
 
 def _git(folder: Path, *words: str) -> str:
@@ -95,7 +97,11 @@ def judge(repo: str, folder: Path, commit: str) -> Judged | None:
 def judge_all(repositories: Sequence[Repository], processes: int) -> Iterator[Judged]:
     """All commits of all repositories."""
     with ProcessPoolExecutor(processes) as pool:
-        waiting = [pool.submit(judge, each.name, each.folder, commit) for each in repositories for commit in each.commits]
+        waiting = [
+            pool.submit(judge, each.name, each.folder, commit)
+            for each in repositories
+            for commit in each.commits
+        ]
         for future in waiting:
             if (judged := future.result()) is not None:
                 yield judged
@@ -105,8 +111,8 @@ def written(repositories: Sequence[Repository], judged: Sequence[Judged]) -> str
     """The file of figures."""
     alarmed = [each for each in judged if each.alarms]
     lines = [
-        "# Alarms of the scan over commits of well-known projects: python -m benchmarks.history. An alarm is a commit with",
-        "# a stop or an ask. Only these are listed, with each rule's weight and how often it found something.",
+        "# Alarms of the scan over commits of well-known projects: python -m benchmarks.history. An alarm is a commit",
+        "# with a stop or an ask. Only these are listed, with each rule's weight and how often it found something.",
         f"commits = {len(judged)}",
         f"alarms = {len(alarmed)}",
     ]
@@ -117,7 +123,13 @@ def written(repositories: Sequence[Repository], judged: Sequence[Judged]) -> str
     for one in alarmed:
         counted = Counter((found.rule, found.weight) for found in one.alarms)
         found = ", ".join(f'["{rule}", "{weight}", {n}]' for (rule, weight), n in sorted(counted.items()))
-        lines += ["", "[[alarm]]", f'repository = "{one.repo}"', f'commit = "{one.commit}"', f"found = [{found}]"]
+        lines += [
+            "",
+            "[[alarm]]",
+            f'repository = "{one.repo}"',
+            f'commit = "{one.commit}"',
+            f"found = [{found}]",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -141,7 +153,9 @@ def told(judged: Sequence[Judged]) -> Iterator[str]:
     )
 
 
-def _repositories(folders: Iterable[Path], count: int, known: dict[str, tuple[str, int]]) -> Iterator[Repository]:
+def _repositories(
+    folders: Iterable[Path], count: int, known: dict[str, tuple[str, int]]
+) -> Iterator[Repository]:
     for folder in folders:
         name = name_of(folder)
         head, number = known.get(name) or (_git(folder, "rev-parse", "HEAD").strip(), count)
@@ -164,7 +178,12 @@ def main() -> int:
     judged = []
     for at, one in enumerate(judge_all(repositories, arguments.processes), start=1):
         judged.append(one)
-        print(f"{at} commits, {sum(bool(each.alarms) for each in judged)} alarms", end="\r", file=sys.stderr, flush=True)
+        print(
+            f"{at} commits, {sum(bool(each.alarms) for each in judged)} alarms",
+            end="\r",
+            file=sys.stderr,
+            flush=True,
+        )
     print("\n".join(told(judged)))
     text = written(repositories, judged)
     if arguments.write:

@@ -1,8 +1,10 @@
-"""How much of what is wrong the scan sees, and how often it alarms at what is not: ``python -m benchmarks.judgement``.
+"""How much of what is wrong the scan sees, and how often it alarms at what is not.
+
+Run it with ``python -m benchmarks.judgement``.
 
 The cases lie in tests/corpus/judgement: changes by language, and calls of tools. About half of them are harmless and
-look like a fault. In ``diff``, a line ``=== PATH`` begins a file, and ``=== PATH (new)`` one that the change adds, whose
-lines have no tags. ``@@`` begins another part of a file. A fault is found, and a harmless case alarmed, if a tool
+look like a fault. In ``diff``, a line ``=== PATH`` begins a file, and ``=== PATH (new)`` one that the change adds,
+whose lines have no tags. ``@@`` begins another part of a file. A fault is found, and a harmless case alarmed, if a tool
 reports anything at the weight in question in what the change adds.
 
 ruff, bandit and shellcheck are run beside it, each on the files as they are after the change, if they are installed;
@@ -123,7 +125,9 @@ def by_scan(entry: Entry) -> str:
     return next((weight for weight in WEIGHTS if found.of(weight)), "")
 
 
-def _external(command: Sequence[str], endings: tuple[str, ...], count: Callable[[str], int]) -> Callable[[Entry], str]:
+def _external(
+    command: Sequence[str], endings: tuple[str, ...], count: Callable[[str], int]
+) -> Callable[[Entry], str]:
     """A tool that is given the files before and after: it reports if it has more to say of those after."""
 
     def judged(entry: Entry) -> str:
@@ -158,8 +162,8 @@ def tools() -> Iterator[tuple[str, Callable[[Entry], str] | None]]:
     """Each tool that is measured by name; None for one that is not installed."""
     yield "scan", by_scan
     rows: tuple[tuple[str, list[str], tuple[str, ...], Callable[[str], int]], ...] = (
-        ("ruff", ["check", "--isolated", "--no-cache", "--select=S,B,PLE,F", "--ignore=S101,F401,F821", "--output-format=json"],
-         (".py",), lambda text: len(json.loads(text or "[]"))),
+        ("ruff", ["check", "--isolated", "--no-cache", "--select=S,B,PLE,F", "--ignore=S101,F401,F821",
+                  "--output-format=json"], (".py",), lambda text: len(json.loads(text or "[]"))),
         ("bandit", ["-q", "-f", "json"], (".py",), lambda text: len(json.loads(text or "{}").get("results", ()))),
         ("shellcheck", ["-f", "json"], (".sh", "hooks", ".bash"), lambda text: len(json.loads(text or "[]"))),
     )  # fmt: skip
@@ -211,7 +215,9 @@ def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
             for weight in WEIGHTS:
                 part, whole = reached(chosen, weight, fault=fault)
                 low, high = interval(part, whole)
-                cells.append(f"{part} of {whole}" + (f" ({low:.0f} to {high:.0f} %)" if name.startswith("*") else ""))
+                cells.append(
+                    f"{part} of {whole}" + (f" ({low:.0f} to {high:.0f} %)" if name.startswith("*") else "")
+                )
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -231,7 +237,9 @@ def beside(name: str, verdicts: Sequence[Verdict], kinds: tuple[str, ...]) -> st
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.judgement")
-    parser.add_argument("--misses", action="store_true", help="name each fault that is missed, and each false alarm")
+    parser.add_argument(
+        "--misses", action="store_true", help="name each fault that is missed, and each false alarm"
+    )
     arguments = parser.parse_args()
     cases = entries()
     rows: list[str] = []
@@ -248,10 +256,15 @@ def main() -> int:
                 for each in verdicts:
                     if each.entry.is_fault != (each.weight in ("stop", "ask")):
                         found = "; ".join(f"{one.weight} {one.rule}" for one in scan(each.entry.case).found)
-                        print(f"{'missed' if each.entry.is_fault else 'alarm'}: {each.entry.id}: {found}", file=sys.stderr)
+                        print(
+                            f"{'missed' if each.entry.is_fault else 'alarm'}: {each.entry.id}: {found}",
+                            file=sys.stderr,
+                        )
         else:
             rows.append(beside(name, verdicts, ("bash" if name == "shellcheck" else "python",)))
-    print("\n| tool | faults in its language | harmless | faults of all languages | harmless | a review: median; p99 |")
+    print(
+        "\n| tool | faults in its language | harmless | faults of all languages | harmless | a review: median; p99 |"
+    )
     print("|---|---|---|---|---|---|")
     print("\n".join(rows))
     return 0

@@ -37,7 +37,7 @@ from council.agents.scan.change import read_changes
 from council.agents.scan.compare import compare
 from council.agents.scan.linters import lint
 from council.agents.scan.pieces import pieces_of
-from council.agents.scan.rules import line_rules
+from council.agents.scan.ruleset import line_rules
 from council.agents.scan.scan import scan, written
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import SCRIPT_CHARS_MAX
@@ -250,9 +250,7 @@ _PROSE = said(
 
 READERS: dict[str, Reader] = {
     "shell": Reader(commands.read, _SHELL, SCRIPT_CHARS_MAX),
-    "shell case": Reader(
-        lambda text: scan(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000
-    ),
+    "shell case": Reader(lambda text: scan(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000),
     "diff": Reader(read_changes, _DIFF),
     "python": Reader(lambda text: python(text, whole=True), _PYTHON),
     "python hunk": Reader(lambda text: python(text, whole=False), _PYTHON),
@@ -269,12 +267,8 @@ READERS: dict[str, Reader] = {
     "sql scripts": Reader(lambda text: in_file(text, "a.sql"), _SQL),
     "prose scripts": Reader(lambda text: list(shell_finder.commands_in_prose(text)), _PROSE + _SHELL),
     "secrets": Reader(find_private, _PRIVATE),
-    "constants": Reader(
-        lambda text: constants.fold([written(Argument("content", text, "a.py"))]), _FOLDED
-    ),
-    "hidden": Reader(
-        lambda text: hidden.findings([written(Argument("content", text, "a.py"))]), _HIDDEN
-    ),
+    "constants": Reader(lambda text: constants.fold([written(Argument("content", text, "a.py"))]), _FOLDED),
+    "hidden": Reader(lambda text: hidden.findings([written(Argument("content", text, "a.py"))]), _HIDDEN),
     "policy": Reader(lambda text: scan(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(
         lambda text: observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from council.agents.scan.change import FileChange
-from council.agents.scan.change import short_quote
+from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.line_pairs import Pair, is_remark, is_test_file
 from council.agents.scan.personal import words

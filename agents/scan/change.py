@@ -174,7 +174,12 @@ class ScannedText:
 
 def narrowed(change: FileChange) -> FileChange:
     """A change of a long file without the lines that are far from changed ones; its first lines stay, for imports."""
-    if change.kind != "modified" or not change.is_whole or len(change.hunks) != 1 or _DATA.search(change.path):
+    if (
+        change.kind != "modified"
+        or not change.is_whole
+        or len(change.hunks) != 1
+        or _DATA.search(change.path)
+    ):
         return change
     lines = change.hunks[0].lines
     if len(lines) <= LONG_LINES:

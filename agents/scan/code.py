@@ -14,7 +14,7 @@ import msgspec
 from council.agents.scan import tools
 from council.agents.scan.compare import Match
 from council.agents.scan.pieces import Piece
-from council.agents.scan.rules import PARSED, Rule, RuleError
+from council.agents.scan.ruleset import PARSED, Rule, RuleError
 
 CHARS_MAX = 200  # of a captured name or number
 
@@ -57,9 +57,7 @@ _READ = msgspec.json.Decoder(_Found)
 def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
     """Where the rules match, on both sides. Raises ToolFailed."""
     wanted = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
-    by_id = {
-        f"{rule.id}@{name}": rule for rule in rules for name in rule.languages if name in wanted
-    }
+    by_id = {f"{rule.id}@{name}": rule for rule in rules for name in rule.languages if name in wanted}
     if not by_id:
         return []
     with tempfile.TemporaryDirectory(prefix="council-scan-") as name:
@@ -126,7 +124,12 @@ def _accepts(by_id: dict[str, Rule]) -> None:
 
 def _write_rules(place: Path, by_id: dict[str, Rule]) -> None:
     documents = (
-        {"id": key, "language": key.partition("@")[2], "message": "", **_in_ascii(_with_needed_utils(rule.code))}
+        {
+            "id": key,
+            "language": key.partition("@")[2],
+            "message": "",
+            **_in_ascii(_with_needed_utils(rule.code)),
+        }
         for key, rule in by_id.items()
     )
     place.write_text("\n---\n".join(map(json.dumps, documents)), encoding="utf-8")
@@ -134,7 +137,11 @@ def _write_rules(place: Path, by_id: dict[str, Rule]) -> None:
 
 def _with_needed_utils(code: Mapping[str, Any]) -> dict[str, Any]:
     """The rule with the utils alone that it uses, for ast-grep compiles all of them for each rule."""
-    given, needed, texts = code.get("utils", {}), {}, [json.dumps(code["rule"]), json.dumps(code.get("constraints", {}))]
+    given, needed, texts = (
+        code.get("utils", {}),
+        {},
+        [json.dumps(code["rule"]), json.dumps(code.get("constraints", {}))],
+    )
     while texts:
         for name in _MATCHES.findall(texts.pop()):
             if name in given and name not in needed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from council.agents.scan.finding import Finding
 from council.agents.scan.pieces import Piece
 from council.agents.scan.regex import Regex
-from council.agents.scan.rules import Rule
+from council.agents.scan.ruleset import Rule
 
 STAYS = "STAYS"  # the metavariable whose text must still stand where a match is gone
 NUMBER = "N"  # the metavariable or group that is compared as a number
@@ -53,7 +53,9 @@ def compare(matches: Iterable[Match], pieces: Sequence[Piece]) -> list[Finding]:
     by_rule: dict[str, tuple[Rule, list[Match], list[Match]]] = {}
     for match in matches:
         rule = match.rule
-        if (rule.unless and rule.unless.search(match.text)) or (rule.near and not texts.holds(match.piece, rule.near)):
+        if (rule.unless and rule.unless.search(match.text)) or (
+            rule.near and not texts.holds(match.piece, rule.near)
+        ):
             continue
         _, old, new = by_rule.setdefault(rule.id, (rule, [], []))
         (new if match.piece.is_new else old).append(match)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from council.agents.scan.compare import Match
 from council.agents.scan.pieces import Piece
-from council.agents.scan.rules import Rule
+from council.agents.scan.ruleset import Rule
 
 LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
 CHUNK_CHARS = 4_000  # a pattern that runs on over lines takes the square of a chunk's length at most
@@ -48,7 +48,9 @@ def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
                 for at, line in chunk:
                     match = rule.match.search(line)
                     if match and (rule.comments or not _COMMENT.match(line)):
-                        yield Match(rule, piece, at, at, line, {k: v for k, v in match.groupdict().items() if v})
+                        yield Match(
+                            rule, piece, at, at, line, {k: v for k, v in match.groupdict().items() if v}
+                        )
 
 
 def _chunks(lines: _Numbered) -> Iterator[_Numbered]:

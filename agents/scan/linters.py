@@ -72,7 +72,9 @@ def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Fi
     sides: dict[str, str] = {}
     places: dict[str, tuple[FileChange, Hunk]] = {}
     for at, change in enumerate(changes):
-        for number, hunk in enumerate(change.hunks if change.path.endswith((".py", ".pyi")) and not change.is_link else ()):
+        for number, hunk in enumerate(
+            change.hunks if change.path.endswith((".py", ".pyi")) and not change.is_link else ()
+        ):
             if change.kind != "added":
                 sides[f"old {at}.{number}"] = textwrap.dedent(hunk.old_text())
             if change.kind != "deleted":
@@ -104,7 +106,9 @@ def fresh(reports: Iterable[LinterFinding], sides: Mapping[str, str]) -> list[Li
     """The findings in texts named ``new …`` that texts named ``old …`` do not have as often, wherever lines moved."""
     lines = {name: text.split("\n") for name, text in sides.items()}
     inherited: Counter[tuple[str, str]] = Counter()
-    stood = Counter(" ".join(line.split()) for name in lines if name.startswith("old ") for line in lines[name])
+    stood = Counter(
+        " ".join(line.split()) for name in lines if name.startswith("old ") for line in lines[name]
+    )
     kept = []
     for report in sorted(reports, key=lambda report: report.name[:3] != "old"):
         text = lines[report.name]

@@ -19,7 +19,7 @@ import msgspec
 from council.agents.scan import code
 from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
-from council.agents.scan.rules import EXAMPLES, FILE_BYTES_MAX, Rule, RuleError, parse, yaml_items
+from council.agents.scan.ruleset import EXAMPLES, FILE_BYTES_MAX, Rule, RuleError, parse, yaml_items
 
 FOLDER = "council.rules"
 SILENCES = "silence.yml"

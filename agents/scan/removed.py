@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan import callers, datafiles, removed_guards, removed_tests
-from council.agents.scan.change import FileChange
-from council.agents.scan.change import short_quote
+from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.line_pairs import blocks_of, is_code, is_test_file, pairs_of
 from council.agents.scan.linters import lint

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from council.agents.scan.change import FileChange
-from council.agents.scan.change import short_quote
+from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.line_pairs import Block, Pair, difference, is_code, is_remark, is_test_file, tokens
 

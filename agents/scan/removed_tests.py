@@ -6,8 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from council.agents.scan.change import DiffLine, FileChange, Hunk
-from council.agents.scan.change import short_quote
+from council.agents.scan.change import DiffLine, FileChange, Hunk, short_quote
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.line_pairs import Block, Pair, is_code, is_remark, is_test_file
 

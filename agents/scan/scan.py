@@ -18,9 +18,27 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from council.agents.mind import Case
-from council.agents.scan import code, constants, hidden, lines, linters, removed, scanners, secrets, shell_texts
+from council.agents.scan import (
+    code,
+    constants,
+    hidden,
+    lines,
+    linters,
+    removed,
+    scanners,
+    secrets,
+    shell_texts,
+)
 from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
-from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, narrowed, read_changes, short_quote
+from council.agents.scan.change import (
+    DiffLine,
+    FileChange,
+    Hunk,
+    ScannedText,
+    narrowed,
+    read_changes,
+    short_quote,
+)
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
 from council.agents.scan.languages import (
@@ -34,7 +52,7 @@ from council.agents.scan.languages import (
 )
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.pieces import Piece, piece_of, pieces_of
-from council.agents.scan.rules import code_rules, line_rules
+from council.agents.scan.ruleset import code_rules, line_rules
 from council.agents.scan.spelling import spelled
 from council.agents.scan.tools import ToolFailed
 
@@ -48,7 +66,9 @@ _IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # and these in files that have a gene
 _PROSE = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
 _NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
           "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml"}  # fmt: skip
-_TRANSLATED = re.compile(r"(?:^|/)(?:locales?|i18n|l10n|translations?|lang|languages)/|[.](?:po|pot|xlf|arb)$")
+_TRANSLATED = re.compile(
+    r"(?:^|/)(?:locales?|i18n|l10n|translations?|lang|languages)/|[.](?:po|pot|xlf|arb)$"
+)
 _SOURCE = re.compile(
     r"\.(?:py|[cm]?jsx?|[cm]?tsx?|go|rs|java|kts?|rb|php|cc?|cpp|hh?|hpp|cs|swift|scala|exs?|sql|jl|r|dart|lua|"
     r"pl|pm|hs|clj|erl|fs|groovy|m|mm|vb|zig|nim|cr|ml|f90|pas|adb|cob|asm|s|sol|v|vhd|tcl|awk|el|lisp|rkt|ps1|bat)$",
@@ -94,7 +114,11 @@ class Findings:
 
     def of(self, weight: Weight, families: Collection[Family] | None = None) -> list[Finding]:
         """The findings of a weight, of all families or of some."""
-        return [each for each in self.found if each.weight == weight and (families is None or each.family in families)]
+        return [
+            each
+            for each in self.found
+            if each.weight == weight and (families is None or each.family in families)
+        ]
 
 
 _kept: OrderedDict[bytes, Future[Findings]] = OrderedDict()
@@ -155,7 +179,10 @@ def _scanned(case: Case, own: Own) -> Findings:
     pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
     with ThreadPoolExecutor(3) as pool:
         scanned = pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s)
-        analyzers = [pool.submit(_code, pieces, own, timeout_s), pool.submit(linters.of_changes, changes, timeout_s)]
+        analyzers = [
+            pool.submit(_code, pieces, own, timeout_s),
+            pool.submit(linters.of_changes, changes, timeout_s),
+        ]
         found = compare(lines.matches(pieces, own.over(line_rules())), pieces)
         gone, gone_unread = removed.findings(changes)
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
@@ -222,7 +249,9 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
     for block in texts.reading.blocks:
         language = _of_block(block.language)
         if language is not None and not block.has_diff:
-            texts.code.append(piece_of(f"code block at line {block.line}", language, textwrap.dedent(block.code)))
+            texts.code.append(
+                piece_of(f"code block at line {block.line}", language, textwrap.dedent(block.code))
+            )
     return texts
 
 
@@ -244,7 +273,9 @@ def written(argument: Argument) -> FileChange:
 def _secrets(texts: _Texts) -> Iterator[Finding]:
     for change in texts.changes:
         if change.kind != "deleted" and not change.is_binary:
-            is_translated = _TRANSLATED.search(change.path) is not None  # it holds labels and samples, no values
+            is_translated = (
+                _TRANSLATED.search(change.path) is not None
+            )  # it holds labels and samples, no values
             lenient = is_test(change.path) or is_docs(change.path) or is_translated
             assignments = not (has_generated_name(change.path) or is_translated)
             yield from secrets.findings(
@@ -253,18 +284,24 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
     for place, text in texts.words:
         for found in secrets.findings(place, list(enumerate(text.split("\n"), start=1))):
             # Words name people, and arguments hold values: only a secret that is sure weighs as in a file.
-            lighter = found.weight == "ask" and (found.family == "privacy" or place == "the action's arguments")
+            lighter = found.weight == "ask" and (
+                found.family == "privacy" or place == "the action's arguments"
+            )
             yield replace(found, weight="note") if lighter else found
 
 
-_PROGRAM = re.compile(r"\.(?:exe|dll|so|dylib|jar|war|class|pyc|pyd|o|a|ko|apk|msi|deb|rpm|wasm|node|bin|dmg|scr|com)$", re.I)
+_PROGRAM = re.compile(
+    r"\.(?:exe|dll|so|dylib|jar|war|class|pyc|pyd|o|a|ko|apk|msi|deb|rpm|wasm|node|bin|dmg|scr|com)$", re.I
+)
 
 
 def _programs(changes: Iterable[FileChange]) -> Iterator[Finding]:
     """Programs among the binary files of a change, which nobody can read."""
     for change in changes:
         if change.is_binary and change.kind != "deleted" and _PROGRAM.search(change.path):
-            message = "A program that nobody can read comes in. Build it from source, or check where it is from."
+            message = (
+                "A program that nobody can read comes in. Build it from source, or check where it is from."
+            )
             yield Finding("binary-program", "supply", "ask", short_quote(change.path), 0, message, 506)
 
 
@@ -291,7 +328,11 @@ def _counted(
     gone = [change for change in written if change.kind == "deleted"]
     is_pruned = any(_SOURCE.search(change.path) and not is_test(change.path) for change in gone)
     gone_tests = (c.path for c in gone if not is_pruned and is_test(c.path) and _SOURCE.search(c.path))
-    shown = [change for change in texts.changes if change.hunks and change.kind != "deleted" and not is_docs(change.path)]
+    shown = [
+        change
+        for change in texts.changes
+        if change.hunks and change.kind != "deleted" and not is_docs(change.path)
+    ]
     reads = {change.path: language_of(change.path, _first(change)) for change in shown}
     is_readable = any(not c.is_binary for c in files) or (
         not files and bool(case.summary.strip() or case.body.strip() or case.action)
@@ -305,7 +346,11 @@ def _counted(
             if _SOURCE.search(path) and not is_read(language)
         ),
         tuple(failed),
-        tuple(short_quote(path) for path, language in reads.items() if language is None and not _SOURCE.search(path)),
+        tuple(
+            short_quote(path)
+            for path, language in reads.items()
+            if language is None and not _SOURCE.search(path)
+        ),
         files,
         bool(shown or texts.code or texts.reading.faults),
         is_readable,

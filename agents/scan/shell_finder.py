@@ -236,12 +236,16 @@ _RUNNERS = {
     "asyncio": "create_subprocess_shell", "commands": "getoutput",
 }  # fmt: skip
 _RUNNER = re.compile("|".join(" ".join(_RUNNERS.values()).split()))
+_RUNNER_WORD = re.compile(rf"\b(?:{_RUNNER.pattern})\b")
 
 
 def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
     """(line number, called name, call) in Python text. A hunk that does not parse is tried line by line."""
     text = "\n".join(line for _, line in lines)
     numbers = [number for number, _ in lines]
+    # Python normalizes names like this, so "os.\U0001d4c8ystem" is os.system.
+    if not _RUNNER_WORD.search(text if text.isascii() else unicodedata.normalize("NFKC", text)):
+        return
     if tokens_in(text) > TOKENS_MAX:
         return  # it is unread, as ``policy`` reports
     tree = parse(textwrap.dedent(text))
@@ -252,7 +256,6 @@ def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
                 yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node
         return
     for number, line in lines:
-        # Python normalizes names like this, so "os.\U0001d4c8ystem" is os.system.
         if "(" in line and len(line) < 2_000 and _RUNNER.search(unicodedata.normalize("NFKC", line)):
             bare = line.strip()
             trees = (parse(form) for form in (bare, bare + " pass", bare.rstrip(",")))

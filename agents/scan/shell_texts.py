@@ -79,7 +79,9 @@ def _install_hooks(change: FileChange) -> Iterator[Finding]:
         for key, value in shell_finder.package_pairs(text):
             if key in _NPM_HOOKS and (key, value) not in had and not _VERSION.match(value):
                 message = f"npm runs this script on every install ({key}). Make sure that it must."
-                yield Finding("npm-install-hook", "supply", "note", short_quote(change.path), number, message, 829)
+                yield Finding(
+                    "npm-install-hook", "supply", "note", short_quote(change.path), number, message, 829
+                )
 
 
 def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Finding]:

@@ -16,17 +16,80 @@ from council.agents.scan.python_values import written_out
 
 # Modules whose calls the rules name in full.
 _PYTHON = frozenset(
-    "os subprocess pickle cPickle dill marshal shelve yaml requests httpx urllib hashlib random ssl tempfile tarfile "
-    "zipfile shutil socket jwt xml lxml sqlite3 importlib ctypes builtins commands popen2 asyncio paramiko ftplib "
-    "telnetlib jinja2 torch joblib numpy pandas logging secrets base64 codecs re time threading sys aiohttp".split()
+    [
+        "os",
+        "subprocess",
+        "pickle",
+        "cPickle",
+        "dill",
+        "marshal",
+        "shelve",
+        "yaml",
+        "requests",
+        "httpx",
+        "urllib",
+        "hashlib",
+        "random",
+        "ssl",
+        "tempfile",
+        "tarfile",
+        "zipfile",
+        "shutil",
+        "socket",
+        "jwt",
+        "xml",
+        "lxml",
+        "sqlite3",
+        "importlib",
+        "ctypes",
+        "builtins",
+        "commands",
+        "popen2",
+        "asyncio",
+        "paramiko",
+        "ftplib",
+        "telnetlib",
+        "jinja2",
+        "torch",
+        "joblib",
+        "numpy",
+        "pandas",
+        "logging",
+        "secrets",
+        "base64",
+        "codecs",
+        "re",
+        "time",
+        "threading",
+        "sys",
+        "aiohttp",
+    ]
 )
 _JAVASCRIPT = frozenset(
-    "child_process fs fs/promises crypto vm http https path os url net tls dns axios jsonwebtoken".split()
+    [
+        "child_process",
+        "fs",
+        "fs/promises",
+        "crypto",
+        "vm",
+        "http",
+        "https",
+        "path",
+        "os",
+        "url",
+        "net",
+        "tls",
+        "dns",
+        "axios",
+        "jsonwebtoken",
+    ]
 )
 ALIASES_MAX = 200
 
 _IMPORT = re.compile(r"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
-_FROM = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(([^()]{0,2000})\)|([^\n(]{1,500}))", re.MULTILINE)
+_FROM = re.compile(
+    r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(([^()]{0,2000})\)|([^\n(]{1,500}))", re.MULTILINE
+)
 _AS = re.compile(r"([\w.]+)(?:[ \t]+as[ \t]+(\w+))?\s*$")
 _REQUIRE = re.compile(
     r"(?:const|let|var)[ \t]+(?:(\w+)|\{([^{}]{1,500})\})[ \t]*=[ \t]*require\([ \t]*['\"](?:node:)?([\w/]{1,40})['\"][ \t]*\)"

@@ -85,7 +85,9 @@ def run(
             raise ToolFailed(f"{name} took more than {cpu_s} s of CPU time")
         printed = out.seek(0, os.SEEK_END)
         # Some programs ignore the signal, and fail to write.
-        if printed > OUTPUT_BYTES_MAX - _FILE_BLOCK_BYTES or (os.name != "nt" and done.returncode == -signal.SIGXFSZ):
+        if printed > OUTPUT_BYTES_MAX - _FILE_BLOCK_BYTES or (
+            os.name != "nt" and done.returncode == -signal.SIGXFSZ
+        ):
             raise ToolFailed(f"{name} reported more than {OUTPUT_BYTES_MAX:,} bytes")
         if done.returncode not in succeeds:
             err.seek(0)

@@ -11,7 +11,7 @@ from council.agents.scan import code, lines
 from council.agents.scan.change import DiffLine, FileChange, Hunk, Kind
 from council.agents.scan.compare import Match, compare
 from council.agents.scan.pieces import Piece, pieces_of
-from council.agents.scan.rules import PARSED, Rule
+from council.agents.scan.ruleset import PARSED, Rule
 from council.agents.scan.spelling import spelled
 
 

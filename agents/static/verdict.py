@@ -40,7 +40,7 @@ def stops(seen: Findings, families: Collection[Family], mark: str) -> Opinion | 
 def asks(seen: Findings, families: Collection[Family], mark: str) -> Opinion | None:
     """A no that goes to Prime's ruling in any case, if a finding of these families asks for a human."""
     if found := seen.of("ask", families):
-        reason = f"a human should look: {listed(found)}"[:REASON_CHARS_MAX - len(mark)]
+        reason = f"a human should look: {listed(found)}"[: REASON_CHARS_MAX - len(mark)]
         return Opinion("no", mark + reason, 0.65, "med", escalate=reason)
     return None
 

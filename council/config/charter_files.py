@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from council.agents.messaging.logs import get_logger
 from council.agents.scan import own
 from council.agents.scan.finding import Weight
-from council.agents.scan.rules import RuleError
+from council.agents.scan.ruleset import RuleError
 from council.agents.scan.tools import ToolFailed
 from council.config.human_keys import current_user
 from council.config.settings import (

@@ -68,7 +68,14 @@ CHECK = "if not user.is_admin:\n    raise PermissionError('no')"
 SQL = "cur.execute('SELECT * FROM t WHERE id=?', (x,))"
 
 # Faults of families that Lite and Prime judge.
-OTHERS = {"key of a known shape", "key by name", "guard gone", "validation gone", "assert gone", "one clause gone"}
+OTHERS = {
+    "key of a known shape",
+    "key by name",
+    "guard gone",
+    "validation gone",
+    "assert gone",
+    "one clause gone",
+}
 OTHERS |= {"guard weakened", "guard does nothing", "guard only logs", "if around it gone", "verify call gone"}
 OTHERS |= {"compare gone"}
 
@@ -342,9 +349,7 @@ def test_files_it_cannot_judge_lower_its_confidence_but_never_below_the_threshol
     assert "b.xyz" in beside.reason
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Let us paint the shed green.", "```\nsome output\n```\n"]
-)
+@pytest.mark.parametrize("text", ["", "Let us paint the shed green.", "```\nsome output\n```\n"])
 def test_without_code_it_abstains(text: str) -> None:
     opinion = review(text)
     assert opinion.vote == "abstain"
@@ -450,7 +455,10 @@ def test_nothing_of_the_text_is_run(tmp_path: Path) -> None:
 
 
 def test_an_analyzer_that_fails_is_no_clean_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, why in (("/bin/false", "false failed with exit code 1"), ("/nowhere/x", "x failed with exit code 127")):
+    for name, why in (
+        ("/bin/false", "false failed with exit code 1"),
+        ("/nowhere/x", "x failed with exit code 127"),
+    ):
         monkeypatch.setattr(tools, "find", lambda _, name=name: name)
         opinion = review(added("a.py", "a = 1"))
         assert opinion.vote == "abstain"

@@ -969,7 +969,9 @@ TRIES = [*CHECKS, *SHELL, *PYTHON, *SECRETS, *CLASSES, *SHAPES, *GAPS]
 
 # Words that the ballot must hold, so that a fault is not refused for something else.
 SAYS = {one.title: "Takes away the check" for one in CHECKS} | {
-    one.title: "Takes away the check" for one in CLASSES if one.files[0][0].startswith("a/") and one.files[0][1]
+    one.title: "Takes away the check"
+    for one in CLASSES
+    if one.files[0][0].startswith("a/") and one.files[0][1]
 }
 SAYS |= {one.title: "scripts/" for one in SHELL if one.files[0][0].startswith("scripts/")}
 SAYS |= {one.title: "(secret-" for one in SECRETS if one.files[0][0].endswith("k.py")}

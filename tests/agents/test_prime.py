@@ -40,7 +40,10 @@ def ballot(
         (new_file("a.py", "subprocess.run(cmd, **{'shell': True})"), CORE_RULES[0]),
         (new_file("a.py", "def f(x)", "    return 1"), "a.py:1 Breaks the syntax"),
         (new_file("a.py", "def f(x):", "    return eval(x)"), "py-eval-of-data"),
-        (new_file("a.py", "import pickle", "pickle.loads(request.body)"), "a.py:2 Loading pickled data runs code"),
+        (
+            new_file("a.py", "import pickle", "pickle.loads(request.body)"),
+            "a.py:2 Loading pickled data runs code",
+        ),
         (new_file("a.py", "import yaml", "yaml.load(text)"), "a.py:2 yaml.load makes any object"),
     ],
 )
@@ -89,7 +92,12 @@ def test_claims_that_are_false_are_a_no(summary: str, body: str) -> None:
             ),
         ),
         ("x", new_file("a.py", "import os, shlex", "def f(x):", "    os.system('ls ' + shlex.quote(x))")),
-        ("x", new_file("tests/test_a.py", "import os", "def test_a(tmp_path):", "    os.system(f'ls {tmp_path}')")),
+        (
+            "x",
+            new_file(
+                "tests/test_a.py", "import os", "def test_a(tmp_path):", "    os.system(f'ls {tmp_path}')"
+            ),
+        ),
         ("Not only docs: a new switch", new_file("a.py", "x = 1")),
     ],
 )

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from council.agents.scan import code, trying
-from council.agents.scan.rules import EXAMPLES, OWN, examples, read
+from council.agents.scan.ruleset import EXAMPLES, OWN, examples, read
 from council.agents.scan.trying import Example, change, failures, path_of
 
 
 def files() -> list[Path]:
     return sorted(
-        file for folder in ("ast", "lines") for file in (OWN / folder).glob("*.yml") if not file.name.endswith(EXAMPLES)
+        file
+        for folder in ("ast", "lines")
+        for file in (OWN / folder).glob("*.yml")
+        if not file.name.endswith(EXAMPLES)
     )
 
 
@@ -26,7 +29,21 @@ def of(file: Path) -> Iterator[Example]:
 
 # Mutations: other ways to write the same
 
-_C_LIKE = {"javascript", "typescript", "tsx", "go", "java", "kotlin", "php", "csharp", "python", "c", "cpp", "rust", "ruby"}
+_C_LIKE = {
+    "javascript",
+    "typescript",
+    "tsx",
+    "go",
+    "java",
+    "kotlin",
+    "php",
+    "csharp",
+    "python",
+    "c",
+    "cpp",
+    "rust",
+    "ruby",
+}
 
 
 def _quotes(text: str, language: str) -> str:
@@ -50,12 +67,29 @@ def _renamed(text: str, language: str) -> str:
     """Variables by other names: those that are assigned or are parameters, and are never called."""
     if language not in _C_LIKE:
         return text
-    names = set(re.findall(r"(?:^|[\s(,])(?:const |let |var |final |val )?\$?([a-z_]\w{2,})\s*:?=(?!=)", text))
-    names -= {"shell", "verify", "default", "debug", "check", "true", "false", "self", "this", "algorithms", "mode", "parser"}
+    names = set(
+        re.findall(r"(?:^|[\s(,])(?:const |let |var |final |val )?\$?([a-z_]\w{2,})\s*:?=(?!=)", text)
+    )
+    names -= {
+        "shell",
+        "verify",
+        "default",
+        "debug",
+        "check",
+        "true",
+        "false",
+        "self",
+        "this",
+        "algorithms",
+        "mode",
+        "parser",
+    }
     if language in ("javascript", "tsx"):
         names -= set(re.findall(r"\s(\w+)=[{\"']", text))  # attributes of JSX
     for name in names:
-        if re.search(rf"(?<![.\w]){name}\s*\(|[(,]\s*{name}\s*=|\.{name}\b|\b(?:password|secret|token|key)\b", text):
+        if re.search(
+            rf"(?<![.\w]){name}\s*\(|[(,]\s*{name}\s*=|\.{name}\b|\b(?:password|secret|token|key)\b", text
+        ):
             continue
         text = re.sub(rf"(?<![.\w'\"]){name}\b(?!['\":])", f"{name}_q", text)
     return text
@@ -85,7 +119,10 @@ def mutated(file: Path) -> Iterator[Example]:
                 if isinstance(raw, str):
                     new: Any = mutate(raw, rule.languages[0])
                 else:
-                    new = {key: mutate(each, rule.languages[0]) if key in ("old", "new") else each for key, each in raw.items()}
+                    new = {
+                        key: mutate(each, rule.languages[0]) if key in ("old", "new") else each
+                        for key, each in raw.items()
+                    }
                 if new != raw:
                     yield Example(rule, True, change(new, path_of(rule)), how)
 
@@ -97,21 +134,33 @@ def main(names: list[str]) -> int:
     wrong = failures(tried)
     for example, ids in wrong:
         text = "\n".join(f"    {line.tag}{line.text}" for line in example.change.hunks[0].lines)
-        print(f"{example.rule.place} {example.rule.id}: {'bad is not found' if example.is_bad else 'good is found'}\n{text}")
+        print(
+            f"{example.rule.place} {example.rule.id}: {'bad is not found' if example.is_bad else 'good is found'}\n{text}"
+        )
         print(f"    found by: {', '.join(sorted(ids)) or 'none'}")
     short = 0
     for file in chosen:
         given = examples(file)
         for rule in read(file):
-            bad, good = len(given.get(rule.id, {}).get("bad", [])), len(given.get(rule.id, {}).get("good", []))
+            bad, good = (
+                len(given.get(rule.id, {}).get("bad", [])),
+                len(given.get(rule.id, {}).get("good", [])),
+            )
             if bad < 5 or good < 3:
                 short += 1
-                print(f"{rule.place} {rule.id}: {bad} bad and {good} good examples, at least 5 and 3 are needed")
+                print(
+                    f"{rule.place} {rule.id}: {bad} bad and {good} good examples, at least 5 and 3 are needed"
+                )
     rewritten = [example for file in chosen for example in mutated(file)]
     lost = failures(rewritten)
     for example, _ in lost[:40]:
-        print(f"{example.rule.id}: not found when rewritten ({example.how}):\n    " + "\n    ".join(l.text for l in example.change.hunks[0].lines if l.tag != "-"))
-    print(f"{len(tried)} examples, {len(wrong)} do not hold; {len(rewritten)} rewritten, {len(lost)} are lost; {short} rules lack examples")
+        print(
+            f"{example.rule.id}: not found when rewritten ({example.how}):\n    "
+            + "\n    ".join(l.text for l in example.change.hunks[0].lines if l.tag != "-")
+        )
+    print(
+        f"{len(tried)} examples, {len(wrong)} do not hold; {len(rewritten)} rewritten, {len(lost)} are lost; {short} rules lack examples"
+    )
     return 1 if wrong or short else 0
 
 

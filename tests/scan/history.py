@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from council.agents.scan import code, lines
-from council.agents.scan.compare import compare
 from council.agents.scan.change import read_changes
+from council.agents.scan.compare import compare
 from council.agents.scan.pieces import pieces_of
-from council.agents.scan.rules import read
+from council.agents.scan.ruleset import read
 from council.agents.scan.spelling import spelled
 from tests.scan.examples import files
 
@@ -30,14 +30,18 @@ def main(git_dir: str, count: str, *names: str) -> None:
         changes = read_changes(git("show", "--format=", "--no-color", commit)[:2_000_000]).files
         pieces = spelled(pieces_of(changes))
         found = compare(
-            [*code.matches(pieces, [r for r in rules if r.languages], timeout_s=60.0),
-             *lines.matches(pieces, [r for r in rules if not r.languages])],
+            [
+                *code.matches(pieces, [r for r in rules if r.languages], timeout_s=60.0),
+                *lines.matches(pieces, [r for r in rules if not r.languages]),
+            ],
             pieces,
         )
         for each in found:
             print(commit[:10], each.weight, each)
         alarmed += any(each.weight != "note" for each in found)
-    print(f"{len(commits)} commits, {alarmed} with a stop or an ask: {100 * alarmed / max(1, len(commits)):.1f} of 100")
+    print(
+        f"{len(commits)} commits, {alarmed} with a stop or an ask: {100 * alarmed / max(1, len(commits)):.1f} of 100"
+    )
 
 
 if __name__ == "__main__":

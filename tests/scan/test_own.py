@@ -13,7 +13,7 @@ from council import Council
 from council.agents.mind import Case
 from council.agents.scan import own
 from council.agents.scan.own import Own, own_of, read_folder
-from council.agents.scan.rules import OWN, RuleError
+from council.agents.scan.ruleset import OWN, RuleError
 from council.agents.scan.scan import Findings, scan
 from council.protocol.errors import ConfigError
 from tests.scan import examples

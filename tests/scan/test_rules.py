@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from council.agents.scan import code, commands
-from council.agents.scan.rules import OWN, Rule, RuleError, load, read
-from council.agents.scan.rules import examples as given_for
+from council.agents.scan.ruleset import OWN, Rule, RuleError, load, read
+from council.agents.scan.ruleset import examples as given_for
 from tests.scan import examples
 from tests.scan.examples import Example
 
@@ -25,7 +25,9 @@ def rules() -> list[Rule]:
 def told(example: Example, found: set[str]) -> str:
     lines = "\n".join(f"    {line.tag}{line.text}" for line in example.change.hunks[0].lines)
     wanted = "must be found" if example.is_bad else "must not be found"
-    return f"{example.rule.place} {example.rule.id}: {wanted} ({example.how}); found: {sorted(found)}\n{lines}"
+    return (
+        f"{example.rule.place} {example.rule.id}: {wanted} ({example.how}); found: {sorted(found)}\n{lines}"
+    )
 
 
 def failures(of: Callable[[Path], Iterable[Example]]) -> tuple[int, list[str]]:
@@ -57,7 +59,9 @@ def test_a_rule_with_a_wrong_regular_expression_is_named(tmp_path: Path) -> None
 
 def test_every_rule_has_enough_examples_and_every_example_a_rule(rules: list[Rule]) -> None:
     given = {id: kinds for file in examples.files() for id, kinds in given_for(file).items()}
-    counts = {rule.id: [len(given.get(rule.id, {}).get(kind, [])) for kind in ("bad", "good")] for rule in rules}
+    counts = {
+        rule.id: [len(given.get(rule.id, {}).get(kind, [])) for kind in ("bad", "good")] for rule in rules
+    }
     short = {id: (bad, good) for id, (bad, good) in counts.items() if bad < 5 or good < 3}
     assert short == {}
     assert sorted(given.keys() - {rule.id for rule in rules}) == []

@@ -228,7 +228,7 @@ def _from_git(what: str, git: _Git) -> ReviewedChange:
 def _rules(revision: str, git: _Git) -> tuple[tuple[str, str], ...]:
     """The texts of the folder of rules in a revision, which is the one before the change. Raises UsageFault."""
     from council.agents.scan import own
-    from council.agents.scan.rules import RuleError
+    from council.agents.scan.ruleset import RuleError
 
     listed = git.output("ls-tree", "-z", "-l", revision, f"{own.FOLDER}/", blind=True)
     blobs = []

@@ -13,7 +13,7 @@ from council.cli.reach import Where
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 
 if TYPE_CHECKING:
-    from council.agents.scan.rules import Rule
+    from council.agents.scan.ruleset import Rule
     from council.agents.scan.trying import Example
 
 app = typer.Typer(help="List, show, try and begin rules of static checks.", no_args_is_help=True)
@@ -88,7 +88,7 @@ def try_(folder: Folder = None, config: Config = None, json: Json = False) -> in
     rule has no bad or no good example.
     """
     from council.agents.scan import own, trying
-    from council.agents.scan.rules import RuleError
+    from council.agents.scan.ruleset import RuleError
     from council.agents.scan.tools import ToolFailed
 
     report = Report(as_json=json)
@@ -136,7 +136,7 @@ def new(
 
     Without --language it is a line rule: a regular expression on lines of files with certain names.
     """
-    from council.agents.scan.rules import EXAMPLES, PARSED, RuleError, parse
+    from council.agents.scan.ruleset import EXAMPLES, PARSED, RuleError, parse
     from council.config import files
 
     report = Report(as_json=json)
@@ -170,7 +170,7 @@ def new(
 def _every(config: Path | None) -> tuple[list[Rule], tuple[Rule, ...]]:
     """The rules of this package that are in effect, and the user's own. Raises UsageFault."""
     from council.agents.scan import own
-    from council.agents.scan.rules import OWN, RuleError, load
+    from council.agents.scan.ruleset import OWN, RuleError, load
 
     folder = _folder(config)
     try:
@@ -190,7 +190,7 @@ def _folder(config: Path | None) -> Path | None:
 
 
 def _file_of(rule: Rule, own: Sequence[Rule], config: Path | None) -> Path:
-    from council.agents.scan.rules import OWN
+    from council.agents.scan.ruleset import OWN
 
     name = rule.place.rpartition(":")[0]
     if rule in own:
@@ -202,7 +202,7 @@ def _examples(file: Path) -> Mapping[str, Any]:
     """The examples beside a file of rules. Raises UsageFault."""
     import yaml
 
-    from council.agents.scan.rules import EXAMPLES, examples
+    from council.agents.scan.ruleset import EXAMPLES, examples
 
     beside = file.name.removesuffix(".yml") + EXAMPLES
     try:

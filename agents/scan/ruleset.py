@@ -265,7 +265,9 @@ def _check_regexes(rule: Rule) -> None:
             if regex:
                 regex.compiled()
         except re.error as error:
-            raise RuleError(f"{rule.place}: rule {rule.id}: {name} is no regular expression: {error}") from error
+            raise RuleError(
+                f"{rule.place}: rule {rule.id}: {name} is no regular expression: {error}"
+            ) from error
 
 
 def _globs(globs: Sequence[str]) -> Regex | None:
