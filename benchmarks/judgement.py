@@ -4,8 +4,8 @@ Run it with ``python -m benchmarks.judgement``.
 
 The cases lie in tests/corpus/judgement: changes by language, and calls of tools. About half of them are harmless and
 look like a fault. In ``diff``, a line ``=== PATH`` begins a file, and ``=== PATH (new)`` one that the change adds,
-whose lines have no tags. ``@@`` begins another part of a file. A fault is found, and a harmless case alarmed, if a tool
-reports anything at the weight in question in what the change adds.
+whose lines have no tags. ``@@`` begins another part of a file. A fault is found, and a harmless case alarmed, if a
+tool reports anything at the weight in question in what the change adds.
 
 ruff, bandit and shellcheck are run beside it, each on the files as they are after the change, if they are installed;
 they read Python, Python and shell alone. A part of a file that does not stand alone is none of their work, so this is
@@ -198,7 +198,7 @@ def interval(part: int, whole: int, z: float = 1.96) -> tuple[float, float]:
 def reached(verdicts: Sequence[Verdict], weight: str, *, fault: bool) -> tuple[int, int]:
     """How many faults, or harmless cases, got this weight or a graver one; and of how many."""
     of = [each for each in verdicts if each.entry.is_fault == fault]
-    enough = WEIGHTS[: WEIGHTS.index(weight) + 1]  # type: ignore[arg-type]
+    enough = WEIGHTS[: WEIGHTS.index(weight) + 1]
     return sum(each.weight in enough for each in of), len(of)
 
 

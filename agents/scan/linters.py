@@ -52,7 +52,9 @@ def codes() -> dict[str, dict[str, Any]]:
     """The rows of ``rules/linters.yml`` by code: family, cwe, weight, message, and perhaps whole and unless."""
     import yaml
 
-    return {row["code"]: row for row in yaml.load(CODES.read_bytes(), Loader=yaml.CSafeLoader)}
+    from council.agents.scan.ruleset import Loader
+
+    return {row["code"]: row for row in yaml.load(CODES.read_bytes(), Loader)}
 
 
 def findings(

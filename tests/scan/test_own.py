@@ -147,7 +147,7 @@ def test_the_folder_is_read_without_examples(tmp_path: Path) -> None:
     (folder / "b.yml").write_bytes(b"a: 1\n\xff")
     with pytest.raises(RuleError, match=r"b\.yml:2: it is not UTF-8"):
         read_folder(folder)
-    with pytest.raises(RuleError, match="can't be read: .*expected a folder of rules"):
+    with pytest.raises(RuleError, match=r"can't be read: .*expected a folder of rules"):
         read_folder(tmp_path / "none")
 
 
