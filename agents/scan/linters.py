@@ -11,7 +11,7 @@ import re
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -69,7 +69,7 @@ def findings(
     return found, linted.faults
 
 
-def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], tuple[str, ...]]:
+def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
     """What ruff finds on the new sides of Python files and not as often on the old ones, and its faults."""
     sides: dict[str, str] = {}
     places: dict[str, tuple[FileChange, Hunk]] = {}

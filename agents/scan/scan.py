@@ -181,7 +181,7 @@ def _scanned(case: Case, own: Own) -> Findings:
     pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
     with ThreadPoolExecutor(3) as pool:
         scanned = pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s)
-        analyzers = [
+        analyzers: list[Future[tuple[list[Finding], Sequence[str]]]] = [
             pool.submit(_code, pieces, own, timeout_s),
             pool.submit(linters.of_changes, changes, timeout_s),
         ]
@@ -200,7 +200,7 @@ def _scanned(case: Case, own: Own) -> Findings:
     return replace(_counted(case, texts, left, unread, failed), silenced=silenced)
 
 
-def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], list[str]]:
+def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
     languages = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
     rules = own.over(dict.fromkeys(rule for language in sorted(languages) for rule in code_rules(language)))
     try:
