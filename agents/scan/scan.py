@@ -190,7 +190,7 @@ def _scanned(case: Case, own: Own) -> Findings:
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
         found += [*_programs(changes), *own.touched(changes)]
         unread += [*gone_unread, *shell_unread]
-        failed = []
+        failed: list[str] = []
         for analyzer in analyzers:
             more, faults = analyzer.result()
             found += more
