@@ -165,7 +165,7 @@ def load(folder: Path) -> tuple[Rule, ...]:
     found: dict[str, Rule] = {}
     for file in files_of(folder):
         for rule in read(file):
-            _check_regexes(rule)
+            check_regexes(rule)
             if rule.id in found:
                 raise RuleError(f"{rule.place}: the id {rule.id} is taken by {found[rule.id].place}")
             found[rule.id] = rule
@@ -281,7 +281,8 @@ def _compiled(pattern: str) -> Regex | None:
     return Regex(pattern, re.MULTILINE) if pattern else None
 
 
-def _check_regexes(rule: Rule) -> None:
+def check_regexes(rule: Rule) -> None:
+    """Compiles every regular expression of a rule. Raises RuleError, which names the first wrong one."""
     regexes = {"near": rule.near, "unless": rule.unless}
     if rule.line:
         regexes |= {"match": rule.line.match, "from": rule.line.cut, "to": rule.line.put}

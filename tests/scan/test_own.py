@@ -102,6 +102,7 @@ def test_a_silence_ends_after_its_day_and_is_named() -> None:
     ("texts", "why"),
     [
         ({"a.yml": "- id: x\n- }"}, "a.yml:2: this is no YAML"),
+        ({"a.yml": LINES + "  weight: ask\n"}, "a.yml:7: this is no YAML: the key weight is there twice"),
         (
             {"a.yml": "\n" + LINES.replace("stop", "halt")},
             "a.yml:2: rule no-debug: Invalid enum value 'halt'",
