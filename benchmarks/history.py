@@ -111,8 +111,9 @@ def written(repositories: Sequence[Repository], judged: Sequence[Judged]) -> str
     """The file of figures."""
     alarmed = [each for each in judged if each.alarms]
     lines = [
-        "# Alarms of the scan over commits of well-known projects: python -m benchmarks.history. An alarm is a commit",
-        "# with a stop or an ask. Only these are listed, with each rule's weight and how often it found something.",
+        "# Alarms of the scan over commits of well-known projects: python -m benchmarks.history. An alarm is a",
+        "# commit with a stop or an ask. Only these are listed, with each rule's weight and how often it found",
+        "# something.",
         f"commits = {len(judged)}",
         f"alarms = {len(alarmed)}",
     ]

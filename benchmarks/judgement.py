@@ -4,8 +4,8 @@ Run it with ``python -m benchmarks.judgement``.
 
 The cases lie in tests/corpus/judgement: changes by language, and calls of tools. About half of them are harmless and
 look like a fault. In ``diff``, a line ``=== PATH`` begins a file, and ``=== PATH (new)`` one that the change adds,
-whose lines have no tags. ``@@`` begins another part of a file. A fault is found, and a harmless case alarmed, if a tool
-reports anything at the weight in question in what the change adds.
+whose lines have no tags. ``@@`` begins another part of a file. A fault is found, and a harmless case alarmed, if a
+tool reports anything at the weight in question in what the change adds.
 
 ruff, bandit and shellcheck are run beside it, each on the files as they are after the change, if they are installed;
 they read Python, Python and shell alone. A part of a file that does not stand alone is none of their work, so this is

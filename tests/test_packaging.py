@@ -114,7 +114,7 @@ def sources() -> set[str]:
 
 def data() -> set[str]:
     """What modules read beside themselves, by the path it is to have in the wheel."""
-    kinds = ("*.lark", "*.gl", "*.toml", "*.patch", "*.txt", "*.css", "*.html", "*.js", "*.json")
+    kinds = ("*.lark", "*.gl", "*.toml", "*.yml", "*.patch", "*.txt", "*.css", "*.html", "*.js", "*.json")
     linked = {
         f"council/{path.relative_to(ROOT)}"
         for name in ("protocol", "agents")

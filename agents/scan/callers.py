@@ -398,29 +398,6 @@ def _bound(tree: ast.Module) -> Iterator[str]:
                 yield from names
 
 
-def is_surely_used(tree: ast.Module, name: str, line: int) -> bool:
-    """Whether the line that uses a name runs on every path through its function, or on import of the module."""
-    if any(
-        isinstance(node, ast.Name) and node.id in ("globals", "exec", "builtins") for node in ast.walk(tree)
-    ):
-        return False  # it may define names
-    blocks: list[list[ast.stmt]] = [tree.body]
-    while blocks:
-        for node in blocks.pop():
-            if node.lineno > line:
-                break
-            if isinstance(
-                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.With | ast.AsyncWith
-            ):
-                blocks.append(node.body)
-            elif not hasattr(node, "body") and not isinstance(node, ast.Match):
-                if (node.end_lineno or line) >= line:
-                    return _uses(node, name, line)
-            elif any(isinstance(inner, ast.Return | ast.Raise | ast.Break) for inner in ast.walk(node)):
-                break  # the following lines may not be reached
-    return False
-
-
 def _uses(node: ast.AST, name: str, line: int) -> bool:
     """Whether the name is used in any case: not in a branch, a lambda or a loop over something that may be empty."""
     if isinstance(

@@ -76,7 +76,7 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
     for line in printed.splitlines():
         each = _READ.decode(line)
         rule, piece = by_id[each.rule], pieces[int(Path(each.file).stem)]
-        if rule.holds_for(piece.path):
+        if rule.scope.holds_for(piece.path):
             captured = {name: node.text[:CHARS_MAX] for name, node in each.variables.single.items()}
             first, last = each.range.start.line, each.range.end.line
             found.append(Match(rule, piece, first, last, each.text, captured))
@@ -88,7 +88,7 @@ def _suffix(name: str) -> str:
 
 
 def _code_of_php(text: str) -> str:
-    """The text without the HTML between "?>" and "<?php", which ast-grep does not parse. Lines stay where they are."""
+    """The text without the HTML between "?>" and "<?php", which ast-grep does not parse. Lines keep their places."""
     parts = _PHP_TAG.split(text.removeprefix("<?php "))
     first = parts[1] if len(parts) > 1 else "?>"
     code, is_code = [], first == "?>"

@@ -25,7 +25,6 @@ Family = Literal[CodeFamily, PolicyFamily, GuardFamily]
 
 CODE: frozenset[Family] = frozenset(get_args(CodeFamily))
 POLICY: frozenset[Family] = frozenset(get_args(PolicyFamily))
-GUARD: frozenset[Family] = frozenset(get_args(GuardFamily))
 WEIGHTS: tuple[Weight, ...] = get_args(Weight)
 
 

@@ -11,7 +11,7 @@ import re
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -52,7 +52,9 @@ def codes() -> dict[str, dict[str, Any]]:
     """The rows of ``rules/linters.yml`` by code: family, cwe, weight, message, and perhaps whole and unless."""
     import yaml
 
-    return {row["code"]: row for row in yaml.load(CODES.read_bytes(), Loader=yaml.CSafeLoader)}
+    from council.agents.scan.ruleset import Loader
+
+    return {row["code"]: row for row in yaml.load(CODES.read_bytes(), Loader)}
 
 
 def findings(
@@ -67,7 +69,7 @@ def findings(
     return found, linted.faults
 
 
-def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], tuple[str, ...]]:
+def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
     """What ruff finds on the new sides of Python files and not as often on the old ones, and its faults."""
     sides: dict[str, str] = {}
     places: dict[str, tuple[FileChange, Hunk]] = {}

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from council.agents.scan.change import FileChange, Hunk, short_quote
+from council.agents.scan.change import FileChange, Hunk
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
 # The work of a parse, and of reading its tree, grows with the number of tokens. Code by people has one in four
@@ -160,16 +160,6 @@ def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, S
             if sides.error is not None and more and not sum(opened):
                 sides = replace(sides, error=None, broken="")  # other hunks close what this one opens
             yield change, hunk.new_start, sides
-
-
-def unread_python(changes: Sequence[FileChange]) -> list[str]:
-    """The parts of these Python files that are too long for ``sides_of``, found without parsing."""
-    hunks = [(change, hunk) for change in changes for hunk in change.hunks]
-    return [
-        f"{short_quote(change.path)}:{hunk.new_start} ({TOO_MANY})"
-        for change, hunk in hunks
-        if _tokens_of(hunk) > TOKENS_MAX
-    ]
 
 
 def _opened(text: str) -> int:

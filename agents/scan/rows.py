@@ -10,6 +10,7 @@ import yaml
 
 from council.agents.scan.finding import WEIGHTS, Family, Weight
 from council.agents.scan.reach import reach
+from council.agents.scan.ruleset import Loader
 
 _T = TypeVar("_T")
 
@@ -32,7 +33,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
 def load(path: Path) -> Any:
     """The YAML of a file. Raises ValueError, which names the file, line and why, if it can't be read."""
     try:
-        return yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return yaml.load(path.read_text("utf-8"), Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path.name}: {error}") from error
 

@@ -41,6 +41,23 @@ class RuleError(Exception):
     """A rule that can't be loaded. The message names the file, the line and the reason."""
 
 
+class Loader(yaml.CSafeLoader):
+    """Reads YAML, and refuses a mapping that has a key twice. PyYAML takes the last one, and says nothing."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As yaml's own. Raises yaml.constructor.ConstructorError for a key that is there twice."""
+        seen = set()
+        for key, _ in node.value:
+            if key.start_mark.index < node.start_mark.index:
+                continue  # from another mapping, by <<
+            if str(key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!s:.80} is there twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 class _Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     family: Family
     weight: Weight
@@ -65,12 +82,41 @@ class _LineRule(_Common, rename={"cut": "from", "put": "to"}):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rule:
-    """One rule. A code rule has ``languages`` and ``code``, a document for ast-grep; a line rule has ``match``.
+class Scope:
+    """The files that a rule is for: with a path that ``wanted`` matches, if given, and ``unwanted`` does not.
 
-    ``cut`` and ``put`` fully match what a changed line lost and got (``when`` is "pair"). A line rule reads lines that
-    are comments only with ``comments``.
+    ``globs`` are those of ``wanted``.
     """
+
+    globs: tuple[str, ...]
+    wanted: Regex | None
+    unwanted: Regex | None
+
+    def holds_for(self, path: str) -> bool:
+        """Whether its globs match a path, or the path's last part."""
+        names = path, path.rsplit("/", 1)[-1]
+        if self.unwanted and any(map(self.unwanted.match, names)):
+            return False
+        return self.wanted is None or any(map(self.wanted.match, names))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinePattern:
+    """What a line rule matches: ``match`` a line; ``cut`` and ``put`` fully match what a changed line lost and got.
+
+    ``cut`` and ``put`` are for a rule whose ``when`` is "pair". Lines that are comments are read only with
+    ``comments``.
+    """
+
+    match: Regex | None
+    cut: Regex | None
+    put: Regex | None
+    comments: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """One rule. A code rule has ``languages`` and ``code``, a document for ast-grep; a line rule has ``line``."""
 
     id: str
     family: Family
@@ -79,24 +125,12 @@ class Rule:
     cwe: int
     when: When
     place: str
-    paths: Regex | None
-    not_paths: Regex | None
+    scope: Scope
     near: Regex | None
     unless: Regex | None
     languages: tuple[str, ...] = ()
     code: Mapping[str, Any] = field(default_factory=dict)
-    match: Regex | None = None
-    cut: Regex | None = None
-    put: Regex | None = None
-    globs: tuple[str, ...] = ()
-    comments: bool = False
-
-    def holds_for(self, path: str) -> bool:
-        """Whether its globs match a path, or the path's last part."""
-        names = path, path.rsplit("/", 1)[-1]
-        if self.not_paths and any(map(self.not_paths.match, names)):
-            return False
-        return self.paths is None or any(map(self.paths.match, names))
+    line: LinePattern | None = None
 
 
 @functools.cache
@@ -131,7 +165,7 @@ def load(folder: Path) -> tuple[Rule, ...]:
     found: dict[str, Rule] = {}
     for file in files_of(folder):
         for rule in read(file):
-            _check_regexes(rule)
+            check_regexes(rule)
             if rule.id in found:
                 raise RuleError(f"{rule.place}: the id {rule.id} is taken by {found[rule.id].place}")
             found[rule.id] = rule
@@ -166,7 +200,7 @@ def parse(text: str, name: str) -> Iterator[Rule]:
 
 def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
     """The documents of a YAML text, and the items of those that are lists, each with its line. Raises RuleError."""
-    loader = yaml.CSafeLoader(text)
+    loader = Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
@@ -184,7 +218,7 @@ def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
 def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
     """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``."""
     beside = file.with_name(file.name.removesuffix(".yml") + EXAMPLES)
-    found = yaml.load(beside.read_text(encoding="utf-8"), yaml.CSafeLoader) if beside.exists() else {}
+    found = yaml.load(beside.read_text(encoding="utf-8"), Loader) if beside.exists() else {}
     return found or {}
 
 
@@ -221,16 +255,8 @@ def _line_rule(raw: dict[str, Any], place: str) -> Rule:
         raise ValueError("when: pair needs from or to")
     if rule.when != "pair" and (rule.cut or rule.put or not rule.match):
         raise ValueError("it needs match; from and to belong to when: pair")
-    return _made(
-        rule,
-        rule.id,
-        rule.message,
-        place,
-        match=_compiled(rule.match),
-        cut=_compiled(rule.cut),
-        put=_compiled(rule.put),
-        comments=rule.comments,
-    )
+    line = LinePattern(_compiled(rule.match), _compiled(rule.cut), _compiled(rule.put), rule.comments)
+    return _made(rule, rule.id, rule.message, place, line=line)
 
 
 def _made(meta: _Common, id: str, message: str, place: str, **more: Any) -> Rule:
@@ -244,11 +270,9 @@ def _made(meta: _Common, id: str, message: str, place: str, **more: Any) -> Rule
         cwe=meta.cwe,
         when=meta.when,
         place=place,
-        paths=_globs(wanted),
-        not_paths=_globs(unwanted),
+        scope=Scope(tuple(wanted), _globs(wanted), _globs(unwanted)),
         near=_compiled(meta.near),
         unless=_compiled(meta.unless),
-        globs=tuple(wanted),
         **more,
     )
 
@@ -257,10 +281,12 @@ def _compiled(pattern: str) -> Regex | None:
     return Regex(pattern, re.MULTILINE) if pattern else None
 
 
-def _check_regexes(rule: Rule) -> None:
-    for name, regex in (
-        ("match", rule.match), ("from", rule.cut), ("to", rule.put), ("near", rule.near), ("unless", rule.unless),
-    ):  # fmt: skip
+def check_regexes(rule: Rule) -> None:
+    """Compiles every regular expression of a rule. Raises RuleError, which names the first wrong one."""
+    regexes = {"near": rule.near, "unless": rule.unless}
+    if rule.line:
+        regexes |= {"match": rule.line.match, "from": rule.line.cut, "to": rule.line.put}
+    for name, regex in regexes.items():
         try:
             if regex:
                 regex.compiled()

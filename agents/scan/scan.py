@@ -64,8 +64,10 @@ FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; uml
 _EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
 _IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # and these in files that have a generated file's name
 _PROSE = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
-_NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
-          "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml"}  # fmt: skip
+_NAMES = {
+    "py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
+    "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml",
+}  # fmt: skip
 _TRANSLATED = re.compile(
     r"(?:^|/)(?:locales?|i18n|l10n|translations?|lang|languages|[Ll]ocali[sz]ations?)/|[.](?:po|pot|xlf|arb)$"
 )
@@ -98,7 +100,7 @@ class Findings:
 
     ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
     a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files
-    of which no grammar is known here. ``silenced`` are findings that a user's silence takes out, each with its reason.
+    of which no grammar is known here. ``silenced`` are findings that a user's silence takes out, each with a reason.
     """
 
     found: tuple[Finding, ...] = ()
@@ -146,7 +148,7 @@ def scan(case: Case, own: Own = NOTHING) -> Findings:
         found = _scanned(case, own)
         made.set_result(found)
         is_kept = not found.failed  # an analyzer that failed is tried again
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whoever waits for this scan gets it
         made.set_exception(error)
         is_kept = False
     if not is_kept:
@@ -179,7 +181,7 @@ def _scanned(case: Case, own: Own) -> Findings:
     pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
     with ThreadPoolExecutor(3) as pool:
         scanned = pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s)
-        analyzers = [
+        analyzers: list[Future[tuple[list[Finding], Sequence[str]]]] = [
             pool.submit(_code, pieces, own, timeout_s),
             pool.submit(linters.of_changes, changes, timeout_s),
         ]
@@ -188,7 +190,7 @@ def _scanned(case: Case, own: Own) -> Findings:
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
         found += [*_programs(changes), *own.touched(changes)]
         unread += [*gone_unread, *shell_unread]
-        failed = []
+        failed: list[str] = []
         for analyzer in analyzers:
             more, faults = analyzer.result()
             found += more
@@ -198,7 +200,7 @@ def _scanned(case: Case, own: Own) -> Findings:
     return replace(_counted(case, texts, left, unread, failed), silenced=silenced)
 
 
-def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], list[str]]:
+def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
     languages = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
     rules = own.over(dict.fromkeys(rule for language in sorted(languages) for rule in code_rules(language)))
     try:
@@ -242,9 +244,11 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
             texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
             told.append(f"{argument.key} = {json.dumps(text, ensure_ascii=False)}")
-    for argument in action.commands:
-        if not (action.writes(argument) or action.applies(argument)):
-            told.append(f"{argument.key} = {json.dumps(argument.text, ensure_ascii=False)}")
+    told += [
+        f"{each.key} = {json.dumps(each.text, ensure_ascii=False)}"
+        for each in action.commands
+        if not (action.writes(each) or action.applies(each))
+    ]
     texts.words.append(("the action's arguments", "\n".join(told)))
     for block in texts.reading.blocks:
         language = _of_block(block.language)

@@ -77,7 +77,9 @@ def load(file: Path, family: Family, validators: Mapping[str, Validator]) -> lis
     """The shapes of a file, in its order. Raises ValueError, which names the file, the row and why."""
     import yaml
 
-    rows = yaml.load(file.read_bytes(), Loader=yaml.CSafeLoader)
+    from council.agents.scan.ruleset import Loader
+
+    rows = yaml.load(file.read_bytes(), Loader)
     if not isinstance(rows, list):
         raise ValueError(f"{file.name}: expected a list of rules")
     return [_shape(row, f"{file.name}, rule {at}", family, validators) for at, row in enumerate(rows, 1)]

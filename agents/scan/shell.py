@@ -53,7 +53,6 @@ WORD_PARTS_MAX = 200  # pieces of one word that are evaluated
 _ENDS = {"}", "fi", "done", "esac"}
 _ENDS_SUBSHELL = re.compile(r"\)\s*\|")
 _CUT = "shell text left unread: a pipeline that starts too far above its end"
-_DECODES = {"-d", "-D", "--decode", "-r"}
 
 # The grammar uses C's character tables, and reads beyond their end for characters above ASCII: it crashed on some. No
 # rule needs such a character, only that a word with one equals no other word. X is in no rule's word.

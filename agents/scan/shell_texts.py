@@ -1,4 +1,4 @@
-"""The shell text in a case, and what it does: scripts, recipes and steps in changed files, code blocks, prose, actions."""
+"""The shell text in a case, and what it does: scripts, recipes and steps in files, code blocks, prose, actions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Shell:
 def findings(
     case: Case, reading: ScannedText, changes: Sequence[FileChange], action: ParsedAction
 ) -> tuple[list[Finding], list[str], list[Piece]]:
-    """The findings in all shell text of a case, what could not be read of it, and code that it gives an interpreter."""
+    """The findings in all shell text of a case, what was not read of it, and code that it gives an interpreter."""
     shell = _Shell()
     found = [each for change in changes for each in _in_file(change, shell)]
     found += _in_prose(case, reading, shell)

@@ -1,8 +1,8 @@
-"""Runs an analyzer on untrusted texts: limited, without the user's environment, and never through the texts' settings.
+"""Runs an analyzer on untrusted texts: limited, without the user's environment, never through the texts' settings.
 
-The texts lie in a private folder under names of our own. The process gets a limit of time, CPU, memory and output, and an
-environment with nothing but a home in that folder. Windows has no limit of CPU and output; there the limit of time
-is the only one.
+The texts lie in a private folder under names of our own. The process gets a limit of time, CPU, memory and output,
+and an environment with nothing but a home in that folder. Windows has no limit of CPU and output; there the limit of
+time is the only one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ DATA_BYTES_MAX = 1 << 30  # of one analyzer, with the stacks of its threads
 NOTE_CHARS_MAX = 200  # of a failed analyzer's own message, whose end says most
 
 # Not every system limits data.
-_LIMITED = 'ulimit -c 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; ulimit -f "$2"; ulimit -d "$3" 2>/dev/null; shift 3; exec "$@"'
+_LIMITED = (
+    'ulimit -c 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; ulimit -f "$2"; ulimit -d "$3" 2>/dev/null; '
+    'shift 3; exec "$@"'
+)
 _FILE_BLOCK_BYTES = 512  # in which the shell's limit counts
 
 

@@ -44,7 +44,8 @@ class Floor:
         """The model's ruling; a confirmation goes to a human if a finding stops the case."""
         if ruling.ruling != "confirm" or not (stops := await self._stops(case)):
             return ruling
-        reason = f"static checks stop it, so a human decides: {listed(stops)}; the model would confirm it: {ruling.reason}"
+        reason = f"static checks stop it, so a human decides: {listed(stops)}; "
+        reason += f"the model would confirm it: {ruling.reason}"
         return replace(ruling, ruling="human", reason=reason[:REASON_CHARS_MAX], risk_level="high")
 
     async def _stops(self, case: Case) -> list[Finding]:

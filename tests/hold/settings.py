@@ -80,6 +80,7 @@ GIVEN = {
     "SEATS__LITE__TOP_P": "0.9",
     "SEATS__LITE__ANSWER_FORMAT": "text",
     "SEATS__LITE__STAGES": "one",
+    "SEATS__LITE__SCAN": "off",
     "SEATS__LITE__TIMEOUT_S": "7",
     "SEATS__LITE__MAX_EXECUTION_TIME_S": "8",
     "SEATS__LITE__USD_PER_MILLION_INPUT": "0.25",

@@ -316,7 +316,8 @@ def test_a_council_of_the_public_api_is_observed_by_the_built_in_lite() -> None:
         assert decision.outcome == "approved"
         told = [event for event in council.events(follow=False) if event.kind == "observation"]
     assert planner.halts == [
-        "static policy checks, no model: its plan holds the text:1 Removes the whole file system. Name the folder that is meant. (rm-root)"
+        "static policy checks, no model: its plan holds the text:1 Removes the whole file system. "
+        "Name the folder that is meant. (rm-root)"
     ]
     assert [(event.data["observer"], event.data["stream"], event.data["interrupt"]) for event in told] == [
         ("lite", "prime", True),

@@ -134,9 +134,8 @@ def main(names: list[str]) -> int:
     wrong = failures(tried)
     for example, ids in wrong:
         text = "\n".join(f"    {line.tag}{line.text}" for line in example.change.hunks[0].lines)
-        print(
-            f"{example.rule.place} {example.rule.id}: {'bad is not found' if example.is_bad else 'good is found'}\n{text}"
-        )
+        what = "bad is not found" if example.is_bad else "good is found"
+        print(f"{example.rule.place} {example.rule.id}: {what}\n{text}")
         print(f"    found by: {', '.join(sorted(ids)) or 'none'}")
     short = 0
     for file in chosen:
@@ -156,10 +155,11 @@ def main(names: list[str]) -> int:
     for example, _ in lost[:40]:
         print(
             f"{example.rule.id}: not found when rewritten ({example.how}):\n    "
-            + "\n    ".join(l.text for l in example.change.hunks[0].lines if l.tag != "-")
+            + "\n    ".join(line.text for line in example.change.hunks[0].lines if line.tag != "-")
         )
     print(
-        f"{len(tried)} examples, {len(wrong)} do not hold; {len(rewritten)} rewritten, {len(lost)} are lost; {short} rules lack examples"
+        f"{len(tried)} examples, {len(wrong)} do not hold; "
+        f"{len(rewritten)} rewritten, {len(lost)} are lost; {short} rules lack examples"
     )
     return 1 if wrong or short else 0
 

@@ -102,6 +102,7 @@ def test_a_silence_ends_after_its_day_and_is_named() -> None:
     ("texts", "why"),
     [
         ({"a.yml": "- id: x\n- }"}, "a.yml:2: this is no YAML"),
+        ({"a.yml": LINES + "  weight: ask\n"}, "a.yml:7: this is no YAML: the key weight is there twice"),
         (
             {"a.yml": "\n" + LINES.replace("stop", "halt")},
             "a.yml:2: rule no-debug: Invalid enum value 'halt'",
@@ -147,7 +148,7 @@ def test_the_folder_is_read_without_examples(tmp_path: Path) -> None:
     (folder / "b.yml").write_bytes(b"a: 1\n\xff")
     with pytest.raises(RuleError, match=r"b\.yml:2: it is not UTF-8"):
         read_folder(folder)
-    with pytest.raises(RuleError, match="can't be read: .*expected a folder of rules"):
+    with pytest.raises(RuleError, match=r"can't be read: .*expected a folder of rules"):
         read_folder(tmp_path / "none")
 
 

@@ -229,7 +229,7 @@ def _entry(rule: Rule, *, is_own: bool) -> dict[str, Any]:
         "cwe": rule.cwe,
         "when": rule.when,
         "languages": list(rule.languages),
-        "paths": list(rule.globs),
+        "paths": list(rule.scope.globs),
         "place": rule.place,
         "from": "council.rules" if is_own else "council",
     }
