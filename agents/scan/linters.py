@@ -140,6 +140,8 @@ def lint(texts: Mapping[str, str], *, timeout_s: float) -> Linted:
             return Linted(tuple(filter(None, (_report(item, files) for item in output))), ())
         except tools.ToolFailed as error:
             return Linted((), (str(error),))
+        except (ValueError, TypeError, KeyError):
+            return Linted((), ("ruff printed no findings that could be read",))
 
 
 def _report(item: Any, files: Mapping[str, str]) -> LinterFinding | None:
