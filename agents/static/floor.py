@@ -22,7 +22,10 @@ _HEAD = "Static checks found this, gravest first. stop: no vote of yours undoes 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What static checks found in a case, for a seat with a model. ``own`` are the user's rules (the setting ``rules``)."""
+    """What static checks found in a case, for a seat with a model.
+
+    ``own`` are the user's rules (the setting ``rules``).
+    """
 
     own: Own = NOTHING
 
@@ -48,7 +51,8 @@ class Floor:
         """The model's ruling; a confirmation goes to a human if a finding stops the case."""
         if ruling.ruling != "confirm" or not (stops := await self._stops(case)):
             return ruling
-        reason = f"static checks stop it, so a human decides: {listed(stops)}; the model would confirm it: {ruling.reason}"
+        why = f"static checks stop it, so a human decides: {listed(stops)}"
+        reason = f"{why}; the model would confirm it: {ruling.reason}"
         return replace(ruling, ruling="human", reason=reason[:REASON_CHARS_MAX], risk_level="high")
 
     async def _stops(self, case: Case) -> list[Finding]:

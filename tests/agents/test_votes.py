@@ -177,9 +177,9 @@ def test_a_scan_does_not_block_the_loop_of_a_council_in_process(monkeypatch: pyt
 
     going, real = threading.Event(), scanning._scanned
 
-    def waits(case: Case) -> Any:
+    def waits(case: Case, own: Any) -> Any:
         assert going.wait(60)
-        return real(case)
+        return real(case, own)
 
     monkeypatch.setattr(scanning, "_scanned", waits)
 
