@@ -60,7 +60,7 @@ def votes(decision: Decision) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("word", "outcome", "standing"), [("reject", "rejected", "rejected"), ("confirm", None, "escalated")]
+    ("word", "outcome", "standing"), [("reject", "rejected", "decided"), ("confirm", None, "escalated")]
 )
 def test_three_models_that_agree_do_not_undo_a_stop(word: str, outcome: str | None, standing: str) -> None:
     """A model of Prime hears both sides. It may reject the proposal; if it would confirm it, a human decides."""
