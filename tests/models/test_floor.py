@@ -18,6 +18,8 @@ from tests.models.stub import Entry, Stub, ballot, for_each, plan, ruling, says
 from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
+FLOORED: dict[str, dict[str, Any]] = {seat: {} for seat in SEATS}
+BARE = {seat: {"scan": "off"} for seat in SEATS}
 EVAL = change("app/a.py", ["def f(x):", "    return eval(x)"])
 FINE = change("app/a.py", ["x = 1"])
 OWN = """\
@@ -64,7 +66,7 @@ def votes(decision: Decision) -> dict[str, tuple[str, str]]:
 )
 def test_three_models_that_agree_do_not_undo_a_stop(word: str, outcome: str | None, standing: str) -> None:
     """A model of Prime hears both sides. It may reject the proposal; if it would confirm it, a human decides."""
-    with council(dict.fromkeys(SEATS, {}), word=word) as (running, stub):
+    with council(FLOORED, word=word) as (running, stub):
         decision = decided(running, EVAL)
         asked = texts_of(stub)
     assert (decision.outcome, decision.standing) == (outcome, standing)
@@ -76,7 +78,7 @@ def test_three_models_that_agree_do_not_undo_a_stop(word: str, outcome: str | No
 
 
 def test_a_models_yes_to_what_nothing_stops_is_its_own() -> None:
-    with council(dict.fromkeys(SEATS, {})) as (running, _):
+    with council(FLOORED) as (running, _):
         decision = decided(running, FINE)
     assert decision.outcome == "approved"
     assert {each.reason for each in decision.ballots} == {"it was agreed"}
@@ -95,7 +97,7 @@ def test_a_model_primes_confirmation_of_a_stop_goes_to_a_human() -> None:
 
 
 def test_a_seat_with_its_scan_off_is_shown_no_finding_and_keeps_its_yes() -> None:
-    with council(dict.fromkeys(SEATS, {"scan": "off"})) as (running, stub):
+    with council(BARE) as (running, stub):
         decision = decided(running, EVAL)
         asked = texts_of(stub)
     assert decision.outcome == "approved"
@@ -110,7 +112,7 @@ def test_the_users_own_rules_are_under_the_models_too(tmp_path: Path) -> None:
     (folder / "own.yml").write_text(OWN, encoding="utf-8")
     body = change("app/a.ini", ["debug = on"])
     for given, outcome in (({"rules": str(folder)}, "rejected"), ({}, "approved")):
-        with council(dict.fromkeys(SEATS, {}), word="reject", **given) as (running, stub):
+        with council(FLOORED, word="reject", **given) as (running, stub):
             decision = decided(running, body)
             asked = texts_of(stub)
         assert decision.outcome == outcome, given
@@ -126,7 +128,7 @@ def test_a_model_is_told_of_an_analyzer_that_failed(monkeypatch: pytest.MonkeyPa
         raise tools.ToolFailed(f"{name} is not installed")
 
     monkeypatch.setattr(tools, "find", find)
-    with council(dict.fromkeys(SEATS, {})) as (running, stub):
+    with council(FLOORED) as (running, stub):
         decided(running, FINE)
         asked = [text for text in texts_of(stub) if "x = 1" in text]
     assert asked
