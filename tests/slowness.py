@@ -176,7 +176,7 @@ _FOLDED = said(
 )
 _RULES = said(
     r"id:\sa-b\n -\s language:\spython\n rule:\s {pattern:\sa} any: all: [ ] { } , : ' \" \\ ? | > & * &a *a !a "
-    r"<<:\s*a\n ---\n metadata:\s family:\sbug\n weight:\sask\n match:\s paths:\s ( (?: (a+)+ (a|a)* .* \\w+ {1,9} ) \n "
+    r"<<:\s*a\n ---\n family:\sbug\n weight:\sask\n match:\s paths:\s ( (?: (a+)+ (a|a)* .* \\w+ {1,9} ) \n "
     r"\n\s\s message:\sNo.\n rule:\sa\nreason:\sb\n until:\s2026-01-01\n # a \t 1"
 )
 _HIDDEN = (
