@@ -142,7 +142,7 @@ def lint(texts: Mapping[str, str], *, timeout_s: float) -> Linted:
         except tools.ToolFailed as error:
             return Linted((), (str(error),))
         except (ValueError, TypeError, KeyError):
-            return Linted((), ("ruff printed no findings that could be read",))
+            return Linted((), ("ruff printed findings that could not be read",))
 
 
 def _report(item: Any, files: Mapping[str, str]) -> LinterFinding | None:

@@ -19,7 +19,15 @@ import msgspec
 from council.agents.scan import code
 from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
-from council.agents.scan.ruleset import EXAMPLES, FILE_BYTES_MAX, Rule, RuleError, parse, yaml_items
+from council.agents.scan.ruleset import (
+    EXAMPLES,
+    FILE_BYTES_MAX,
+    Rule,
+    RuleError,
+    check_regexes,
+    parse,
+    yaml_items,
+)
 
 FOLDER = "council.rules"
 SILENCES = "silence.yml"
@@ -159,6 +167,7 @@ def own_of(texts: Sequence[tuple[str, str]], scanners: Sequence[Scanner] = (), f
             silences += _silences(text, name)
             continue
         for rule in parse(text, name):
+            check_regexes(rule)
             if rule.id in rules:
                 raise RuleError(f"{rule.place}: the id {rule.id} is taken by {rules[rule.id].place}")
             rules[rule.id] = rule

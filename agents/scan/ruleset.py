@@ -131,7 +131,7 @@ def load(folder: Path) -> tuple[Rule, ...]:
     found: dict[str, Rule] = {}
     for file in files_of(folder):
         for rule in read(file):
-            _check_regexes(rule)
+            check_regexes(rule)
             if rule.id in found:
                 raise RuleError(f"{rule.place}: the id {rule.id} is taken by {found[rule.id].place}")
             found[rule.id] = rule
@@ -257,7 +257,8 @@ def _compiled(pattern: str) -> Regex | None:
     return Regex(pattern, re.MULTILINE) if pattern else None
 
 
-def _check_regexes(rule: Rule) -> None:
+def check_regexes(rule: Rule) -> None:
+    """Compiles the rule's regular expressions, so that a wrong one is named now. Raises RuleError."""
     for name, regex in (
         ("match", rule.match), ("from", rule.cut), ("to", rule.put), ("near", rule.near), ("unless", rule.unless),
     ):  # fmt: skip
