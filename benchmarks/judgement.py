@@ -198,7 +198,7 @@ def interval(part: int, whole: int, z: float = 1.96) -> tuple[float, float]:
 def reached(verdicts: Sequence[Verdict], weight: str, *, fault: bool) -> tuple[int, int]:
     """How many faults, or harmless cases, got this weight or a graver one; and of how many."""
     of = [each for each in verdicts if each.entry.is_fault == fault]
-    enough = WEIGHTS[: WEIGHTS.index(weight) + 1]  # type: ignore[arg-type]
+    enough = WEIGHTS[: WEIGHTS.index(weight) + 1]
     return sum(each.weight in enough for each in of), len(of)
 
 

@@ -15,7 +15,7 @@ from council.agents.scan.finding import Finding, Weight
 
 _PROSE = re.compile(
     r"\.(?:md|mdx|markdown|rst|adoc|txt|tex|html?|po|pot|mo|xliff?|arb|strings|resx|ftl|srt|vtt|csv)$|"
-    r"(?:^|/)(?:docs?|locales?|i18n|l10n|translations?|lang|languages)/|(?:^|/)(?:AUTHORS|CONTRIBUTORS|MAINTAINERS)$",
+    r"(?:^|/)(?:docs?|locales?|i18n|l10n|translations?|lang|languages|[Ll]ocali[sz]ations?)/|(?:^|/)(?:AUTHORS|CONTRIBUTORS|MAINTAINERS)$",
     re.IGNORECASE,
 )
 LINE_CHARS_MAX = 2_000  # of a line that is read

@@ -67,7 +67,7 @@ _PROSE = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none
 _NAMES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
           "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml"}  # fmt: skip
 _TRANSLATED = re.compile(
-    r"(?:^|/)(?:locales?|i18n|l10n|translations?|lang|languages)/|[.](?:po|pot|xlf|arb)$"
+    r"(?:^|/)(?:locales?|i18n|l10n|translations?|lang|languages|[Ll]ocali[sz]ations?)/|[.](?:po|pot|xlf|arb)$"
 )
 _SOURCE = re.compile(
     r"\.(?:py|[cm]?jsx?|[cm]?tsx?|go|rs|java|kts?|rb|php|cc?|cpp|hh?|hpp|cs|swift|scala|exs?|sql|jl|r|dart|lua|"
@@ -276,7 +276,7 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
             is_translated = (
                 _TRANSLATED.search(change.path) is not None
             )  # it holds labels and samples, no values
-            lenient = is_test(change.path) or is_docs(change.path) or is_translated
+            lenient = is_test(change.path) or is_docs(change.path) or is_translated or has_generated_name(change.path)
             assignments = not (has_generated_name(change.path) or is_translated)
             yield from secrets.findings(
                 short_quote(change.path), change.added, lenient=lenient, assignments=assignments
@@ -298,7 +298,7 @@ _PROGRAM = re.compile(
 def _programs(changes: Iterable[FileChange]) -> Iterator[Finding]:
     """Programs among the binary files of a change, which nobody can read."""
     for change in changes:
-        if change.is_binary and change.kind != "deleted" and _PROGRAM.search(change.path):
+        if change.is_binary and change.kind == "added" and _PROGRAM.search(change.path):
             message = (
                 "A program that nobody can read comes in. Build it from source, or check where it is from."
             )
