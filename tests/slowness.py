@@ -36,8 +36,9 @@ from council.agents.scan.action import Argument, read_action
 from council.agents.scan.change import read_changes
 from council.agents.scan.compare import compare
 from council.agents.scan.linters import lint
+from council.agents.scan.own import SILENCES, own_of
 from council.agents.scan.pieces import pieces_of
-from council.agents.scan.ruleset import line_rules
+from council.agents.scan.ruleset import FILE_BYTES_MAX, RuleError, line_rules
 from council.agents.scan.scan import scan, written
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import SCRIPT_CHARS_MAX
@@ -119,6 +120,13 @@ def forgiving(read: Callable[[str], object]) -> Callable[[str], object]:
     return reader
 
 
+def own_rules(text: str) -> None:
+    """What a user's file of rules, of lines or of code, and of silences amounts to."""
+    for name in ("a.yml", SILENCES):
+        with contextlib.suppress(RuleError):
+            own_of([(name, text)])
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """One reader of text from outside, the words it knows, and the longest text it is given."""
@@ -165,6 +173,11 @@ _PRIVATE = said(
 _FOLDED = said(
     r"\"a\" 'b' ` ${A} f\" {A} + . % ( ) [ ] { } , A B = += : \n \s \" ' \\ \\x41 join( .join format( .format( "
     r"b64decode( atob( bytes.fromhex( \"%s%s\" [::-1] .replace( new\s []string{ 1 chr( # // /*"
+)
+_RULES = said(
+    r"id:\sa-b\n -\s language:\spython\n rule:\s {pattern:\sa} any: all: [ ] { } , : ' \" \\ ? | > & * &a *a !a "
+    r"<<:\s*a\n ---\n family:\sbug\n weight:\sask\n match:\s paths:\s ( (?: (a+)+ (a|a)* .* \\w+ {1,9} ) \n "
+    r"\n\s\s message:\sNo.\n rule:\sa\nreason:\sb\n until:\s2026-01-01\n # a \t 1"
 )
 _HIDDEN = (
     *(
@@ -269,6 +282,7 @@ READERS: dict[str, Reader] = {
     "secrets": Reader(find_private, _PRIVATE),
     "constants": Reader(lambda text: constants.fold([written(Argument("content", text, "a.py"))]), _FOLDED),
     "hidden": Reader(lambda text: hidden.findings([written(Argument("content", text, "a.py"))]), _HIDDEN),
+    "rules": Reader(own_rules, _RULES, FILE_BYTES_MAX),
     "policy": Reader(lambda text: scan(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(
         lambda text: observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20

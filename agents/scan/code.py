@@ -74,8 +74,11 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
         printed = tools.run(command, folder, timeout_s=timeout_s)
     found = []
     for line in printed.splitlines():
-        each = _READ.decode(line)
-        rule, piece = by_id[each.rule], pieces[int(Path(each.file).stem)]
+        try:
+            each = _READ.decode(line)
+            rule, piece = by_id[each.rule], pieces[int(Path(each.file).stem)]
+        except (msgspec.DecodeError, LookupError, ValueError) as error:
+            raise tools.ToolFailed("ast-grep printed a finding that could not be read") from error
         if rule.scope.holds_for(piece.path):
             captured = {name: node.text[:CHARS_MAX] for name, node in each.variables.single.items()}
             first, last = each.range.start.line, each.range.end.line

@@ -89,7 +89,8 @@ class _Texts:
 
 
 def _plain(text: str) -> str:
-    return _SPACE.sub("", text)
+    """The text without blanks, and without the comma that a further item of a list brings."""
+    return _SPACE.sub("", text).removesuffix(",")
 
 
 def _unmatched(one: Sequence[Match], other: Sequence[Match]) -> list[Match]:

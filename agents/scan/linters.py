@@ -108,8 +108,9 @@ def fresh(reports: Iterable[LinterFinding], sides: Mapping[str, str]) -> list[Li
     """The findings in texts named ``new …`` that texts named ``old …`` do not have as often, wherever lines moved."""
     lines = {name: text.split("\n") for name, text in sides.items()}
     inherited: Counter[tuple[str, str]] = Counter()
-    stood = Counter(
-        " ".join(line.split()) for name in lines if name.startswith("old ") for line in lines[name]
+    before, after = (
+        Counter(" ".join(line.split()) for name in lines if name.startswith(side) for line in lines[name])
+        for side in ("old ", "new ")
     )
     kept = []
     for report in sorted(reports, key=lambda report: report.name[:3] != "old"):
@@ -120,7 +121,7 @@ def fresh(reports: Iterable[LinterFinding], sides: Mapping[str, str]) -> list[Li
         if report.name.startswith("new ") and inherited[key] < 0:
             inherited[key] = 0
             # ruff knows some calls by their imports alone, which the old hunk may not show.
-            if not (report.rule.startswith("S") and stood[shown]):
+            if not (report.rule.startswith("S") and after[shown] <= before[shown]):
                 kept.append(report)
     return kept
 
@@ -142,6 +143,8 @@ def lint(texts: Mapping[str, str], *, timeout_s: float) -> Linted:
             return Linted(tuple(filter(None, (_report(item, files) for item in output))), ())
         except tools.ToolFailed as error:
             return Linted((), (str(error),))
+        except (ValueError, TypeError, KeyError):
+            return Linted((), ("ruff printed findings that could not be read",))
 
 
 def _report(item: Any, files: Mapping[str, str]) -> LinterFinding | None:

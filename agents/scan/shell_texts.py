@@ -22,8 +22,6 @@ PROSE_COMMANDS_MAX = 2_000  # lines of text that may be commands: a document of 
 FOLDED_COMMANDS_MAX = 50  # texts put together from constants that are read as commands
 
 _COMMAND = re.compile(r"\s*(?:[a-z_-]{2,20}/|/[a-z/]{2,40})?[a-z]{2,20}\s+[-/.~$*\w]")
-_NPM_HOOKS = ("preinstall", "install", "postinstall")  # they run where the package is installed
-_VERSION = re.compile(r"[~^<>=v*]{0,2}\d")  # of a package that is named install
 
 
 class _Shell:
@@ -67,21 +65,7 @@ def _in_file(change: FileChange, shell: _Shell) -> Iterator[Finding]:
     is_fixture = is_test(change.path) and change.path.endswith(".sql")
     if change.kind == "deleted" or change.is_binary or is_docs(change.path) or is_fixture:
         return  # documentation shows commands, but nobody runs them
-    yield from _install_hooks(change)
     yield from _in_scripts(change, shell)
-
-
-def _install_hooks(change: FileChange) -> Iterator[Finding]:
-    if change.path.rsplit("/", 1)[-1] != "package.json":
-        return
-    had = {pair for _, text in change.removed for pair in shell_finder.package_pairs(text)}
-    for number, text in change.added:
-        for key, value in shell_finder.package_pairs(text):
-            if key in _NPM_HOOKS and (key, value) not in had and not _VERSION.match(value):
-                message = f"npm runs this script on every install ({key}). Make sure that it must."
-                yield Finding(
-                    "npm-install-hook", "supply", "note", short_quote(change.path), number, message, 829
-                )
 
 
 def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Finding]:

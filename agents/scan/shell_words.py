@@ -151,8 +151,13 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
         if rest[at + 1 :]:
             yield " ".join(rest[at + 1 :])
     elif name == "find":
+        end = 0
         for at, word in enumerate(rest):
-            if word in {"-exec", "-execdir", "-ok"}:
+            if at >= end and word in {
+                "-exec",
+                "-execdir",
+                "-ok",
+            }:  # another before the end is the command's own
                 end = next((i for i in range(at, len(rest)) if rest[i] in {";", "+"}), len(rest))
                 yield shlex.join(rest[at + 1 : end])
     elif name in {"kubectl", "docker", "podman", "oc", "docker-compose", "nerdctl"} and _EXECS & set(rest):

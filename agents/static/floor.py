@@ -7,11 +7,12 @@ its seat votes no with high risk, and its own words stand beside. A ruling that 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from council.agents.mind import Case, Opinion, Ruling
 from council.agents.scan.finding import Finding
-from council.agents.scan.scan import scan
+from council.agents.scan.own import NOTHING, Own
+from council.agents.scan.scan import Findings, scan
 from council.agents.static.verdict import REASON_CHARS_MAX, SURE, listed
 
 TOLD_MAX = 20  # findings that a model is shown; the prompt's builder cuts them further
@@ -19,12 +20,18 @@ TOLD_MAX = 20  # findings that a model is shown; the prompt's builder cuts them 
 _HEAD = "Static checks found this, gravest first. stop: no vote of yours undoes it; ask: you decide; note: a hint."
 
 
+@dataclass(frozen=True, slots=True)
 class Floor:
-    """What static checks found in a case, for a seat with a model. It keeps nothing."""
+    """What static checks found in a case, for a seat with a model.
+
+    ``own`` are the user's rules (the setting ``rules``).
+    """
+
+    own: Own = NOTHING
 
     async def told(self, case: Case) -> str:
         """The findings as lines of text, and what could not be read; "" if there is nothing. Shown as data."""
-        seen = await asyncio.to_thread(scan, case)
+        seen = await self._seen(case)
         lines = [f"{each.weight} {each}" for each in seen.found[:TOLD_MAX]]
         if len(seen.found) > TOLD_MAX:
             lines.append(f"and {len(seen.found) - TOLD_MAX} more")
@@ -44,9 +51,12 @@ class Floor:
         """The model's ruling; a confirmation goes to a human if a finding stops the case."""
         if ruling.ruling != "confirm" or not (stops := await self._stops(case)):
             return ruling
-        reason = f"static checks stop it, so a human decides: {listed(stops)}; "
-        reason += f"the model would confirm it: {ruling.reason}"
+        why = f"static checks stop it, so a human decides: {listed(stops)}"
+        reason = f"{why}; the model would confirm it: {ruling.reason}"
         return replace(ruling, ruling="human", reason=reason[:REASON_CHARS_MAX], risk_level="high")
 
     async def _stops(self, case: Case) -> list[Finding]:
-        return (await asyncio.to_thread(scan, case)).of("stop")
+        return (await self._seen(case)).of("stop")
+
+    async def _seen(self, case: Case) -> Findings:
+        return await asyncio.to_thread(scan, case, self.own)

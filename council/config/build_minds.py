@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from council.agents.prompting.shorten import Step
     from council.agents.scan.policy import Row
     from council.agents.seat.threads import Policy
+    from council.agents.static.floor import Floor
     from council.protocol.identity.charter import Charter
 
 log = get_logger("council")
@@ -102,7 +103,7 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
     """The mind of a seat with a language model, its prompts and its tokens' counter loaded."""
     from council.agents.model import ModelMind  # which a council without models does not need
     from council.agents.static.floor import Floor
-    from council.config.charter_files import charter_files_of
+    from council.config.charter_files import charter_files_of, own_rules
 
     module, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
     try:
@@ -115,22 +116,28 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
         log.warning(
             "a key goes over the network unencrypted: use https", seat=seat.name, to=endpoint.base_url
         )
-    floor = Floor() if seat.scan == "on" else None
     if council is None:
-        return ModelMind(endpoint, prompter_of(seat), stages=seat.stages, floor=floor)
+        floor = Floor() if seat.scan == "on" else None
+        return ModelMind(endpoint, prompter_of(seat, floor=floor), stages=seat.stages, floor=floor)
     files = charter_files_of(council)
-    prompter = prompter_of(seat, steps_of(council), files.of(seat.name))
+    floor = Floor(own_rules(council, files)) if seat.scan == "on" else None
+    prompter = prompter_of(seat, steps_of(council), files.of(seat.name), floor)
     return ModelMind(endpoint, prompter, stages=seat.stages, predicates=files.schema(), floor=floor)
 
 
 def prompter_of(
-    seat: SeatConfig, steps: Sequence[Step] = (), charter: Charter | None = None
+    seat: SeatConfig,
+    steps: Sequence[Step] = (),
+    charter: Charter | None = None,
+    floor: Floor | None = None,
 ) -> PromptBuilder:
-    """The builder of such a seat's prompts, its tokens' counter loaded. Raises MindError."""
+    """The builder of such a seat's prompts, its tokens' counter loaded. Raises MindError.
+
+    A ``floor`` adds its findings to a ballot's and a ruling's prompt.
+    """
     from council.agents.prompting.builder import PromptBuilder
     from council.agents.prompting.texts import load_texts
     from council.agents.prompting.tokens import counter_for
-    from council.agents.static.floor import Floor
 
     assert seat.model is not None
     try:
@@ -146,7 +153,7 @@ def prompter_of(
             steps=steps,
             special_tokens=seat.special_tokens,
             time_s=seat.max_execution_time_s,
-            findings=Floor().told if seat.scan == "on" else None,
+            findings=None if floor is None else floor.told,
         )
     except CouncilError as error:
         why = f"seat {seat.name}: its model {seat.model} can't be asked: {error.message}"

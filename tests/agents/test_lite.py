@@ -281,11 +281,14 @@ def test_tests_size_binaries_and_generated_files_are_told() -> None:
     lock = review(body=change("yarn.lock", ["x"] * 2_000))
     assert "generated: yarn.lock" in lock.reason
     assert lock.confidence == 0.85
-    binary = "diff --git a/t.exe b/t.exe\nnew file mode 100755\nBinary files /dev/null and b/t.exe differ\n"
+    binary = "diff --git a/t.png b/t.png\nnew file mode 100755\nBinary files /dev/null and b/t.png differ\n"
     with_binary = review(body=binary + source)
-    assert (with_binary.confidence, with_binary.risk_level) == (0.45, "med")
-    assert "t.exe" in with_binary.reason
+    assert (with_binary.vote, with_binary.confidence, with_binary.risk_level) == ("yes", 0.45, "med")
+    assert "t.png" in with_binary.reason
     assert review(body=binary).vote == "abstain"
+    program = review(body=binary.replace(".png", ".exe") + source)
+    assert (program.vote, bool(program.escalate)) == ("no", True)
+    assert "t.exe A program that nobody can read comes in" in program.reason
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def ballot(
         (new_file("a.py", "def f(x):", "    return eval(x)"), "py-eval-of-data"),
         (
             new_file("a.py", "import pickle", "pickle.loads(request.body)"),
-            "a.py:2 Loading pickled data runs code",
+            "a.py:2 The request's bytes are unpickled, and so can run code",
         ),
         (new_file("a.py", "import yaml", "yaml.load(text)"), "a.py:2 yaml.load makes any object"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +104,49 @@ def test_an_analyzer_that_did_not_work_is_no_yes(why: str, monkeypatch: pytest.M
     assert f"ast-grep was {why}" in Prime().review(case_of(FINE)).reason
 
 
+@pytest.mark.parametrize("name", ["ast-grep", "ruff"])
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (None, "is not installed"),
+        ("echo broken >&2; exit 3", "failed with exit code 3: broken"),
+        ("kill -9 $$", "failed with exit code -9"),
+        ("echo '{'", "could not be read"),
+    ],
+)
+def test_one_analyzer_that_is_missing_or_fails_is_no_yes(
+    name: str, script: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one works, and finds nothing. The fault is named, and is gone once the analyzer works again."""
+    real = tools.find
+    broken = tmp_path / name
+    broken.write_text(f"#!/bin/sh\n{script}\n")
+    broken.chmod(0o755)
+
+    def find(wanted: str) -> str:
+        if wanted != name:
+            return real(wanted)
+        if script is None:
+            raise tools.ToolFailed(f"{wanted} is not installed")
+        return str(broken)
+
+    monkeypatch.setattr(scanning, "_kept", type(scanning._kept)())
+    with monkeypatch.context() as during:
+        during.setattr(tools, "find", find)
+        (failed,) = scan(case_of(FINE)).failed
+        assert name in failed
+        assert why in failed
+        assert failed in Prime().review(case_of(FINE)).reason
+        assert failed in CodeMind().review(case_of(FINE)).reason
+        assert decide(FINE) == "escalated"
+    assert decide(FINE) == "approved", "a failure is not kept"
+
+
+def test_a_program_that_is_nowhere_is_not_installed() -> None:
+    with pytest.raises(tools.ToolFailed, match="no-such-analyzer is not installed"):
+        tools.find("no-such-analyzer")
+
+
 def test_a_language_that_no_rule_reads_is_no_yes() -> None:
     assert decide(change("src/a.zig", ["const x = 1;"])) == "escalated"
 
@@ -177,9 +221,9 @@ def test_a_scan_does_not_block_the_loop_of_a_council_in_process(monkeypatch: pyt
 
     going, real = threading.Event(), scanning._scanned
 
-    def waits(case: Case) -> Any:
+    def waits(case: Case, own: Any) -> Any:
         assert going.wait(60)
-        return real(case)
+        return real(case, own)
 
     monkeypatch.setattr(scanning, "_scanned", waits)
 
