@@ -17,6 +17,10 @@ from council.agents.scan.languages import BY_NAME, Language, language_of
 
 # What stands above lines that are indented deeper than later ones.
 _LEVEL = {"python": "if 1:", "yaml": "_:"}
+_QUOTES = ('"""', "'''")
+_CODE = re.compile(
+    r"[ \t]{0,200}(?:(?:async |def |class |import |from \S{1,200} import |return |raise |for |with |if |while |try:|@\w)|[\w.]{1,200}(?:\(| [-+*/|&]?= |: \w))"
+)
 _INDENT = re.compile(r"[ \t]*")
 
 
@@ -79,12 +83,26 @@ def _sides(change: FileChange, hunk: Hunk, at: int) -> Iterator[Piece]:
         name = language.name if language else ""
         if name in _LEVEL:
             above = _levels(texts, _LEVEL[name])
+            above += [quote for quote in _QUOTES if name == "python" and _starts_inside(texts, quote)]
             texts, numbers = above + texts, [0] * len(above) + numbers
         elif name == "php" and not any(line.lstrip().startswith("<") for line in texts[:1]):
             texts[0] = "<?php " + texts[0]
         yield Piece(
             path, language, is_new, at, "\n".join(texts), tuple(numbers), changed, change.kind != "deleted"
         )
+
+
+def _starts_inside(lines: list[str], quote: str) -> bool:
+    """Whether a fragment of Python starts inside a string: its first triple quote is the last thing before code."""
+    at = next((at for at, line in enumerate(lines) if quote in line), None)
+    if (
+        at is None
+        or sum(line.count(quote) for line in lines) % 2 == 0
+        or not lines[at].rstrip().endswith(quote)
+    ):
+        return False
+    after = next((line for line in lines[at + 1 :] if line.strip()), "")
+    return _CODE.match(after) is not None
 
 
 def _levels(lines: list[str], opening: str) -> list[str]:

@@ -211,7 +211,9 @@ def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Fin
 
 def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
     """Each weakness of a line once, with its weight where it stands, gravest first."""
-    ordered = sorted(map(_placed, found), key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line))
+    ordered = sorted(
+        map(_placed, found), key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line, each.rule)
+    )
     # A linter and a rule may see the same.
     unique = {(each.path, each.line, each.cwe or each.rule): each for each in reversed(ordered)}
     return tuple(reversed(unique.values()))[:FINDINGS_MAX]
@@ -280,7 +282,12 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
             is_translated = (
                 _TRANSLATED.search(change.path) is not None
             )  # it holds labels and samples, no values
-            lenient = is_test(change.path) or is_docs(change.path) or is_translated or has_generated_name(change.path)
+            lenient = (
+                is_test(change.path)
+                or is_docs(change.path)
+                or is_translated
+                or has_generated_name(change.path)
+            )
             assignments = not (has_generated_name(change.path) or is_translated)
             yield from secrets.findings(
                 short_quote(change.path), change.added, lenient=lenient, assignments=assignments
@@ -313,7 +320,7 @@ def _unreadable(change: FileChange) -> str:
     """Why the new text of a file can't be read though it should be text, or ""."""
     language = language_of(change.path)
     if change.is_binary:
-        hides = language is not None and not is_generated(change) and change.kind != "deleted"
+        hides = language is not None and not is_generated(change)
         return f"{short_quote(change.path)} is source by its name, and shown as binary" if hides else ""
     new = "".join(text for _, text in change.added)
     is_foreign = new.count("\ufffd") > FOREIGN_SHARE * len(new)

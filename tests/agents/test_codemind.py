@@ -424,10 +424,11 @@ def test_an_analyzer_is_ended_past_its_limits(
     """ruff took 2 GB, and wrote 88 MB, for 100,000 lines of one letter."""
     monkeypatch.setattr(tools, limit, value)
     with pytest.raises(tools.ToolFailed, match=why):
-        tools.run(command, tmp_path, timeout_s=120)
+        tools.run(command, tmp_path, timeout_s=120, cpu_s=tools.CPU_SECONDS_MAX)
 
 
-def test_what_ruff_reports_past_a_bound_is_unread() -> None:
+def test_what_ruff_reports_past_a_bound_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "OUTPUT_BYTES_MAX", 4_000_000)
     linted = linters.lint({"a": "a\n" * 20_000}, timeout_s=120)
     assert linted.faults == ("ruff reported more than 4,000,000 bytes",)
     assert not linted.reports
@@ -482,13 +483,13 @@ def test_an_ordinary_review_starts_each_analyzer_once_and_does_little_beside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[list[str]] = []
-    run = subprocess.run
+    start = subprocess.Popen
 
     def noted(command: list[str], **how: Any) -> Any:
         started.append(command)
-        return run(command, **how)
+        return start(command, **how)
 
-    monkeypatch.setattr(subprocess, "run", noted)
+    monkeypatch.setattr(subprocess, "Popen", noted)
     with calls_counted() as calls:
         review(diff(body(CHECK), body("")))
     assert len(started) == 2

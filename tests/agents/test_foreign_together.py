@@ -169,9 +169,13 @@ def is_as_wanted(one: Try, decision: Decision) -> bool:
     if one.ends == "yes":
         return decision.outcome == "approved"
     # Somebody found it: it was not merely left unread.
+    # Prime abstains on a finding that asks.
     return (
         decision.outcome != "approved"
-        and any(b.vote == "no" and b.confidence >= 0.6 for b in decision.ballots)
+        and any(
+            (b.vote == "no" and b.confidence >= 0.6) or "a human should look" in b.reason
+            for b in decision.ballots
+        )
         and (decision.outcome == "rejected" or (decision.ruling is not None and not decision.final))
     )
 

@@ -41,15 +41,19 @@ UNSEEN = {
     "source in an encoding that nobody could decode": CLEAN + FOREIGN,
 }
 HARM = "import os\ndef f(x):\n    os.system('echo ' + x)\n"
-LONG = HARM + "".join(f"a = {number}\n" for number in range(11_000))
+LONG = "".join(f"a = {number}\n" for number in range(11_000))
 CELL = {"cell_type": "code", "source": HARM}
 UNSEEN |= {
     "Python of too many words": one_file("app/a.py", "", LONG),
-    "a code block of too many words": f"```python\n{LONG}```\n{CLEAN}",
     "text of very many commands": "take the next one\n" * 2_001 + CLEAN,
     "a notebook that is too long": one_file(
         "a.ipynb", "", json.dumps({"cells": [CELL], "pad": "x" * 500_000})
     ),
+}
+# ast-grep has no limit of words, and finds the harm.
+FOUND = {
+    "Python of too many words, with harm": one_file("app/a.py", "", HARM + LONG),
+    "a code block of too many words": f"```python\n{HARM}{LONG}```\n{CLEAN}",
 }
 DEEP = one_file("app/a.py", "", "import os\ndef f(x):\n    os.system(x" + " + 'a'" * 1_200 + ")\n")
 SEEN = {
@@ -65,20 +69,25 @@ def decisions() -> dict[str, Decision]:
     return decide_all(
         {
             title: Case("id", "proposer", "Add up prices", diff)
-            for title, diff in (UNSEEN | SEEN | {"deep": DEEP}).items()
+            for title, diff in (UNSEEN | SEEN | FOUND | {"deep": DEEP}).items()
         }
     )
 
 
 def waits(decision: Decision) -> bool:
     others = [ballot for ballot in decision.ballots if ballot.seat != "codemind"]
-    unread = all(ballot.vote == "abstain" and "read" in ballot.reason for ballot in others)
+    # A program that nobody can read is a finding that asks, so that Lite may vote no.
+    unread = all(ballot.vote != "yes" and "read" in ballot.reason for ballot in others)
     return not decision and decision.standing == "escalated" and unread
 
 
 def test_what_could_not_be_read_waits_for_a_human(decisions: dict[str, Decision]) -> None:
     """Fails where two seats pass what they could not read, as CodeMind abstains and two are a majority."""
     assert {title: told(decisions[title]) for title in UNSEEN if not waits(decisions[title])} == {}
+
+
+def test_a_fault_in_a_text_that_is_too_long_is_refused(decisions: dict[str, Decision]) -> None:
+    assert {title: told(decisions[title]) for title in FOUND if decisions[title].outcome != "rejected"} == {}
 
 
 def test_python_nested_too_deeply_waits_for_a_human(decisions: dict[str, Decision]) -> None:
