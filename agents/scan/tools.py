@@ -24,7 +24,7 @@ NOTE_CHARS_MAX = 200  # of a failed analyzer's own message, whose end says most
 
 # Not every system limits data.
 _LIMITED = (
-    'ulimit -c 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; ulimit -f "$2"; ulimit -d "$3" 2>/dev/null; '
+    'ulimit -c 0; ulimit -S -t "$1"; ulimit -H -t "$(($1 + 1))"; ulimit -f "$2"; ulimit -d "$3" 2>/dev/null; '
     'shift 3; exec "$@"'
 )
 _FILE_BLOCK_BYTES = 512  # in which the shell's limit counts

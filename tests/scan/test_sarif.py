@@ -86,7 +86,7 @@ def test_what_was_there_before_or_moved_does_not_count(tmp_path: Path) -> None:
         ("print('all is well')", "it printed no SARIF 2.1.0"),
         ("import sys; sys.exit('no licence')", "(no licence)"),
         ("import time; time.sleep(600)", "did not finish within"),
-        ("print('x' * 9_000_000)", "reported more than"),
+        ("print('x' * 33_000_000)", "reported more than"),
         ('print(\'{"version": "1.0", "runs": []}\')', "it printed SARIF '1.0'"),
         ('print(\'{"version": "2.1.0", "runs": [{"tool": 3}]}\')', "it printed no SARIF 2.1.0"),
         ("print('[' * 100_000)", "it printed no SARIF 2.1.0"),
