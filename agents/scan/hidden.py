@@ -85,9 +85,10 @@ def _on_line(line: str, prose: bool) -> Iterator[tuple[str, Weight, str]]:
             f"{_code(found)} is a character that nobody sees. Write it as an escape.",
         )
     names = [range(*found.span()) for found in _NAMED.finditer(line)]
+    other = _OTHER_WORD.search(line)
     for found in _WORD.finditer(line):
         in_name = any(found.start() in span for span in names)
-        mixed = in_name or (re.search("[A-Za-z]", found.group()) and not _OTHER_WORD.search(line))
+        mixed = in_name or (re.search("[A-Za-z]", found.group()) and not other)
         alike = _ALIKE.search(found.group())
         if mixed and alike:
             what = "a name of a package or host" if in_name else "a name"

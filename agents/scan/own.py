@@ -26,6 +26,7 @@ from council.agents.scan.ruleset import (
     RuleError,
     check_regexes,
     parse,
+    refuse_depth,
     yaml_items,
 )
 
@@ -163,6 +164,7 @@ def own_of(texts: Sequence[tuple[str, str]], scanners: Sequence[Scanner] = (), f
     rules: dict[str, Rule] = {}
     silences: list[Silence] = []
     for name, text in texts:
+        refuse_depth(text, name)
         if name.rsplit("/", 1)[-1] == SILENCES:
             silences += _silences(text, name)
             continue

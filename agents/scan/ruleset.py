@@ -29,6 +29,7 @@ from council.agents.scan.regex import Regex
 
 When = Literal["appears", "vanishes", "pair", "number-up", "number-down"]
 OWN = Path(__file__).parent / "rules"
+DEPTH_MAX = 100  # of the lists and mappings in a user's file
 FILE_BYTES_MAX = 1_000_000
 EXAMPLES = ".examples.yml"
 # The languages that ast-grep parses, each with an extension that it knows.
@@ -213,6 +214,19 @@ def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
         raise RuleError(f"{name}:{line}: this is no YAML: {getattr(error, 'problem', error)}") from error
     finally:
         loader.dispose()
+
+
+def refuse_depth(text: str, name: str) -> None:
+    """Raises RuleError for a YAML text that nests too deeply: libyaml would end the process."""
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_MAX:
+                line = event.start_mark.line + 1
+                raise RuleError(f"{name}:{line}: it nests more than {DEPTH_MAX} levels deep")
+    except yaml.YAMLError:
+        return  # yaml_items says where and why
 
 
 def examples(file: Path) -> dict[str, dict[str, list[Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -104,10 +105,20 @@ def test_a_row_that_does_not_load_is_named_with_why(tmp_path: Path) -> None:
     )
     assert "unknown field `wieght`" in table_with(tmp_path, GOOD_ROW.replace("weight", "wieght"))
     assert "targets uses <nothing>" in table_with(tmp_path, GOOD_ROW + "  targets: <nothing>\n")
-    assert "line is no regular expression" in table_with(tmp_path, GOOD_ROW + "  line: '('\n")
     assert "row a: another row has this id" in table_with(tmp_path, GOOD_ROW + GOOD_ROW)
     assert "expected a list of rows" in table_with(tmp_path, "a: b")
     assert "rows.yml" in table_with(tmp_path, "- [")
+
+
+def test_a_wrong_regular_expression_of_a_row_is_told_at_its_first_use(tmp_path: Path) -> None:
+    """tests/scan/test_rules.py compiles those of all rows that come with the council."""
+    source = (commands.RULES / "programs.yml").read_text("utf-8")
+    (tmp_path / "programs.yml").write_text(source, "utf-8")
+    (tmp_path / "rows.yml").write_text(GOOD_ROW + "  line: '('\n", "utf-8")
+    (row,) = commands.table(tmp_path).by_program["a"]
+    assert row.line is not None
+    with pytest.raises(re.error, match="unterminated subpattern"):
+        row.line.compiled()
 
 
 # One-liners, SQL

@@ -56,6 +56,14 @@ def ids(found: Findings) -> set[tuple[str, str]]:
     return {(each.rule, each.weight) for each in found.found}
 
 
+@pytest.mark.parametrize("name", ["a.yml", "silence.yml"])
+@pytest.mark.parametrize("part", ["[", "{a: ", "- ", "a: ["])
+def test_a_file_that_nests_too_deeply_is_refused(part: str, name: str) -> None:
+    """libyaml crashed the process."""
+    with pytest.raises(RuleError, match=rf"{name}:1: it nests more than 100 levels deep"):
+        own_of(((name, part * (1_000_000 // len(part))),))
+
+
 def test_own_rules_apply_beside_ours() -> None:
     body = diff(a__yml="debug: true", b__py="pay(1)\neval(x)")
     found = ids(seen(body, {"lines.yml": LINES, "code.yml": CODE}))
