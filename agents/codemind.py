@@ -47,9 +47,10 @@ class CodeMind:
         if opinion := stops(seen, CODE, marks.CODE) or asks(seen, CODE, marks.CODE):
             return opinion
         if not seen.has_code:
-            return Opinion.abstain(
-                f"{marks.CODE}there is no code to judge: no diff, no code block", confidence=0.5
-            )
+            why = "there is no code to judge: no diff, no code block"
+            if seen.only_lines:
+                why = f"only their lines were read: {listed(seen.only_lines, NAMED_MAX, ', ')}"
+            return Opinion.abstain(_cut(why), confidence=0.5)
         if unread := (*seen.unread, *seen.unknown, *seen.failed):
             return Opinion.abstain(_cut(f"not read: {listed(unread, NAMED_MAX, ', ')}"), confidence=0.5)
         says, confidence = (

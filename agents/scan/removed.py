@@ -55,7 +55,7 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
             whole.add(change.path)
     for change in changes:
         unread += _read_carrier(change, old, new)
-        fault = _data_fault(change)
+        fault = data_fault(change)
         if fault is not None and fault.is_limit:
             unread.append(f"{short_quote(change.path)} is unread: {fault.message}")
         elif fault is not None and fault.sure:
@@ -138,7 +138,7 @@ def _broken(broken: Sequence[tuple[str, Sides]]) -> Iterator[Finding]:
             yield Finding("syntax", "syntax", "stop", path, sides.error[0], message)
 
 
-def _data_fault(change: FileChange) -> datafiles.SyntaxFault | None:
+def data_fault(change: FileChange) -> datafiles.SyntaxFault | None:
     """The fault of a whole JSON, TOML or YAML file that was well-formed before, if it was there."""
     if change.kind == "deleted" or change.is_link or not (change.is_whole and change.hunks):
         return None

@@ -100,7 +100,8 @@ class Findings:
 
     ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
     a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files
-    of which no grammar is known here. ``silenced`` are findings that a user's silence takes out, each with a reason.
+        of which no grammar is known here, templates, dialects and symbolic links. If there is nothing else, ``has_code``
+    is false. ``silenced`` are findings that a user's silence takes out, each with its reason.
     """
 
     found: tuple[Finding, ...] = ()
@@ -345,6 +346,7 @@ def _counted(
         if change.hunks and change.kind != "deleted" and not is_docs(change.path)
     ]
     reads = {change.path: language_of(change.path, _first(change)) for change in shown}
+    only_lines = tuple(filter(None, (_unjudged(change, reads[change.path]) for change in shown)))
     is_readable = any(not c.is_binary for c in files) or (
         not files and bool(case.summary.strip() or case.body.strip() or case.action)
     )
@@ -357,13 +359,9 @@ def _counted(
             if _SOURCE.search(path) and not is_read(language)
         ),
         tuple(failed),
-        tuple(
-            short_quote(path)
-            for path, language in reads.items()
-            if language is None and not _SOURCE.search(path)
-        ),
+        only_lines,
         files,
-        bool(shown or texts.code or texts.reading.faults),
+        bool(len(only_lines) < len(shown) or texts.code or texts.reading.faults),
         is_readable,
         Parts(
             sum(len(change.added) for change in written),
@@ -375,6 +373,17 @@ def _counted(
             tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
         ),
     )
+
+
+def _unjudged(change: FileChange, language: Language | None) -> str:
+    """A file whose lines alone were read, and why; "" for any other file."""
+    path = short_quote(change.path)
+    if change.is_link:
+        return f"{path} (a symbolic link)"
+    if language is None:
+        return "" if _SOURCE.search(change.path) else path
+    fault = removed.data_fault(change) if language.name in ("json", "yaml") else None
+    return f"{path} ({fault.message})" if fault and not (fault.sure or fault.is_limit) else ""
 
 
 def is_read(language: Language | None) -> bool:

@@ -259,6 +259,21 @@ def test_one_run_of_the_linters_finds_for_each_review_what_its_own_would(
     assert review(diff(body(old), body(new))) == opinions[name, "hunk"]
 
 
+def test_pickled_bytes_from_nowhere_in_sight_are_a_human_s_to_rule_on() -> None:
+    """Fails where such a no is a stop, or where it escalates nothing: two seats would outvote it."""
+    codes = ["y = pickle.loads(x)", "y = pickle.loads(cur.read())"]
+    codes += [
+        "with open(x, 'rb') as f:\n    y = pickle.load(f)",
+        "raw = x.read_bytes()\ny = pickle.loads(raw)",
+    ]
+    opinions = review_all({code: case_of(diff(body(""), body(code))) for code in codes})
+    assert {
+        code: opinion
+        for code, opinion in opinions.items()
+        if (opinion.vote, opinion.risk_level) != ("no", "med") or "py-pickle" not in opinion.escalate
+    } == {}
+
+
 def test_a_decorator_that_guards() -> None:
     old = "@app.post('/x')\n@login_required\n" + body("")
     for context in (1, 3, WHOLE):
@@ -318,12 +333,12 @@ def test_an_import_whose_deletion_leaves_a_name_undefined() -> None:
     [
         ("a.json", '{"a": 1}', "yes"),
         ("a.json", '{"a": 1,}', "no"),
-        ("tsconfig.json", '{"a": 1,}', "yes"),
+        ("tsconfig.json", '{"a": 1,}', "abstain"),
         ("a.toml", "a = 1", "yes"),
         ("a.toml", "a = ", "no"),
         ("a.yaml", "a: !Ref b\n---\nc: 1", "yes"),
         ("a.yaml", "a: [1", "no"),
-        ("chart.yaml", "a: {{ .x }}: [", "yes"),
+        ("chart.yaml", "a: {{ .x }}: [", "abstain"),
         ("a.js", "eval(x)", "no"),
         ("a.zig", "const x = 1;", "abstain"),
         ("README.md", "text", "abstain"),
@@ -338,7 +353,8 @@ def test_other_files(path: str, text: str, vote: str) -> None:
 def test_a_symbolic_link_is_no_broken_file(path: str) -> None:
     """Fails if the path that git shows as its text is parsed."""
     opinion = review(added(path, "../shared/x").replace("100644", "120000"))
-    assert opinion.vote in ("yes", "abstain"), opinion.reason
+    assert opinion.vote == "abstain", opinion.reason
+    assert "a symbolic link" in opinion.reason
 
 
 def test_files_it_cannot_judge_lower_its_confidence_but_never_below_the_threshold() -> None:
