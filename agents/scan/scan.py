@@ -100,7 +100,7 @@ class Findings:
 
     ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
     a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files
-        of which no grammar is known here, templates, dialects and symbolic links. If there is nothing else, ``has_code``
+    of which no grammar is known here, templates, dialects and links. If there is nothing else, ``has_code``
     is false. ``silenced`` are findings that a user's silence takes out, each with its reason.
     """
 
