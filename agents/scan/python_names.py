@@ -77,9 +77,11 @@ class NameFacts:
                 break
             node = values[0]
         if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
-            return f"{self.origin(dotted(node.args[0]))}.{joined(node.args[1]) or ''}"
+            name = joined(node.args[1])
+            return f"{self.origin(dotted(node.args[0]))}.{name}" if name else ""
         if isinstance(node, ast.Subscript) and dotted(node.value) == "__builtins__":
-            return f"builtins.{joined(node.slice) or ''}"
+            name = joined(node.slice)
+            return f"builtins.{name}" if name else ""
         return self.origin(dotted(node))
 
     def resolve(self, node: ast.expr) -> ast.expr:
