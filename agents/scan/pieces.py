@@ -95,7 +95,11 @@ def _sides(change: FileChange, hunk: Hunk, at: int) -> Iterator[Piece]:
 def _starts_inside(lines: list[str], quote: str) -> bool:
     """Whether a fragment of Python starts inside a string: its first triple quote is the last thing before code."""
     at = next((at for at, line in enumerate(lines) if quote in line), None)
-    if at is None or sum(line.count(quote) for line in lines) % 2 == 0 or not lines[at].rstrip().endswith(quote):
+    if (
+        at is None
+        or sum(line.count(quote) for line in lines) % 2 == 0
+        or not lines[at].rstrip().endswith(quote)
+    ):
         return False
     after = next((line for line in lines[at + 1 :] if line.strip()), "")
     return _CODE.match(after) is not None

@@ -210,7 +210,9 @@ def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Fin
 
 def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
     """Each weakness of a line once, with its weight where it stands, gravest first."""
-    ordered = sorted(map(_placed, found), key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line, each.rule))
+    ordered = sorted(
+        map(_placed, found), key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line, each.rule)
+    )
     # A linter and a rule may see the same.
     unique = {(each.path, each.line, each.cwe or each.rule): each for each in reversed(ordered)}
     return tuple(reversed(unique.values()))[:FINDINGS_MAX]
@@ -335,6 +337,7 @@ def _counted(
         if change.hunks and change.kind != "deleted" and not is_docs(change.path)
     ]
     reads = {change.path: language_of(change.path, _first(change)) for change in shown}
+    is_parsed = any(piece.language and piece.language.ast_grep for piece in texts.code)
     only_lines = tuple(filter(None, (_unjudged(change, reads[change.path]) for change in shown)))
     is_readable = any(not c.is_binary for c in files) or (
         not files and bool(case.summary.strip() or case.body.strip() or case.action)
@@ -350,7 +353,7 @@ def _counted(
         tuple(failed),
         only_lines,
         files,
-        bool(len(only_lines) < len(shown) or texts.code or texts.reading.faults),
+        bool(len(only_lines) < len(shown) or is_parsed or texts.reading.faults),
         is_readable,
         Parts(
             sum(len(change.added) for change in written),

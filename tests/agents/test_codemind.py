@@ -262,7 +262,10 @@ def test_one_run_of_the_linters_finds_for_each_review_what_its_own_would(
 def test_pickled_bytes_from_nowhere_in_sight_are_a_human_s_to_rule_on() -> None:
     """Fails where such a no is a stop, or where it escalates nothing: two seats would outvote it."""
     codes = ["y = pickle.loads(x)", "y = pickle.loads(cur.read())"]
-    codes += ["with open(x, 'rb') as f:\n    y = pickle.load(f)", "raw = x.read_bytes()\ny = pickle.loads(raw)"]
+    codes += [
+        "with open(x, 'rb') as f:\n    y = pickle.load(f)",
+        "raw = x.read_bytes()\ny = pickle.loads(raw)",
+    ]
     opinions = review_all({code: case_of(diff(body(""), body(code))) for code in codes})
     assert {
         code: opinion
@@ -362,7 +365,9 @@ def test_files_it_cannot_judge_lower_its_confidence_but_never_below_the_threshol
     assert "b.xyz" in beside.reason
 
 
-@pytest.mark.parametrize("text", ["", "Let us paint the shed green.", "```\nsome output\n```\n"])
+@pytest.mark.parametrize(
+    "text", ["", "Let us paint the shed green.", "```\nsome output\n```\n", "```sql\nSELECT 1\n```\n"]
+)
 def test_without_code_it_abstains(text: str) -> None:
     opinion = review(text)
     assert opinion.vote == "abstain"
