@@ -52,6 +52,7 @@ from council.agents.scan.languages import (
 )
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.pieces import Piece, piece_of, pieces_of
+from council.agents.scan.python import Unparsable, parse
 from council.agents.scan.ruleset import code_rules, line_rules
 from council.agents.scan.spelling import spelled
 from council.agents.scan.tools import ToolFailed
@@ -189,7 +190,7 @@ def _scanned(case: Case, own: Own) -> Findings:
         found = compare(lines.matches(pieces, own.over(line_rules())), pieces)
         gone, gone_unread = removed.findings(changes)
         found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
-        found += [*_programs(changes), *own.touched(changes)]
+        found += [*_programs(changes), *own.touched(changes), *_broken_blocks(texts.code)]
         unread += [*gone_unread, *shell_unread]
         failed: list[str] = []
         for analyzer in analyzers:
@@ -199,6 +200,16 @@ def _scanned(case: Case, own: Own) -> Findings:
         found += scanned.result()
     left, silenced = own.silence(_ordered(found), date.today())
     return replace(_counted(case, texts, left, unread, failed), silenced=silenced)
+
+
+def _broken_blocks(blocks: Iterable[Piece]) -> Iterator[Finding]:
+    """The code blocks in Python that do not parse. A block may be a sketch, so that this is only named."""
+    for block in blocks:
+        if block.language is BY_NAME["python"] and ">>>" not in block.text and "…" not in block.text:
+            tree = parse(block.text)
+            if isinstance(tree, Unparsable) and not tree.is_limit:
+                message = f"This is no Python: {short_quote(tree.message)}. Make sure that it is a sketch."
+                yield Finding("python-block-syntax", "syntax", "note", block.path, tree.line, message)
 
 
 def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
@@ -346,6 +357,7 @@ def _counted(
         if change.hunks and change.kind != "deleted" and not is_docs(change.path)
     ]
     reads = {change.path: language_of(change.path, _first(change)) for change in shown}
+    is_parsed = any(piece.language and piece.language.ast_grep for piece in texts.code)
     only_lines = tuple(filter(None, (_unjudged(change, reads[change.path]) for change in shown)))
     is_readable = any(not c.is_binary for c in files) or (
         not files and bool(case.summary.strip() or case.body.strip() or case.action)
@@ -361,7 +373,7 @@ def _counted(
         tuple(failed),
         only_lines,
         files,
-        bool(len(only_lines) < len(shown) or texts.code or texts.reading.faults),
+        bool(len(only_lines) < len(shown) or is_parsed or texts.reading.faults),
         is_readable,
         Parts(
             sum(len(change.added) for change in written),

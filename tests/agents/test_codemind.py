@@ -365,7 +365,9 @@ def test_files_it_cannot_judge_lower_its_confidence_but_never_below_the_threshol
     assert "b.xyz" in beside.reason
 
 
-@pytest.mark.parametrize("text", ["", "Let us paint the shed green.", "```\nsome output\n```\n"])
+@pytest.mark.parametrize(
+    "text", ["", "Let us paint the shed green.", "```\nsome output\n```\n", "```sql\nSELECT 1\n```\n"]
+)
 def test_without_code_it_abstains(text: str) -> None:
     opinion = review(text)
     assert opinion.vote == "abstain"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from council import Decision
+from council import Council, Decision
 from council.agents.mind import Case
 from tests.agents.test_minds_together import one_file
 from tests.reviewing import decide_all, told
@@ -25,6 +25,7 @@ LOOKUP = "def f(d, k):\n    if k not in d:\n        raise KeyError(k)\n    retur
 RANGE = "def f(n):\n    if n < 0:\n        raise ValueError('neg')\n    return n\n"
 DEF = "def load(path):\n    return path\n\n\n"
 VERIFY = "import requests\n\n{before}\n\ndef get(u):\n    return requests.get(u, verify={value}, timeout=5)\n"
+TEST = "from app import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
 NOTEBOOK = '{"cells":[{"cell_type":"code","source":["%s"]}]}\n'
 
 
@@ -184,3 +185,21 @@ def test_what_no_parser_reads_ends_as_it_must(decisions: dict[str, Decision]) ->
     assert {
         one.name: told(decisions[one.name]) for one in TRIES if not is_as_wanted(one, decisions[one.name])
     } == {}
+
+
+@pytest.mark.parametrize(
+    ("new", "says"),
+    [
+        ("", "removes tests: tests/test_a.py"),
+        (TEST.replace("def", "@pytest.mark.skip\ndef", 1), "Skips a test"),
+    ],
+)
+def test_a_test_that_goes_is_said_at_no_more_than_it_is_worth_and_waits_for_a_human(
+    new: str, says: str
+) -> None:
+    with Council.inline() as council:
+        change = one_file("tests/test_a.py", TEST, new, context=100)
+        decision = council.propose("Tidy up", change, wait_for="all")
+    assert (decision.standing, decision.final) == ("escalated", False)
+    said = [ballot for ballot in decision.ballots if says in ballot.reason]
+    assert [ballot.confidence <= 0.6 for ballot in said] == [True], decision.ballots
