@@ -19,13 +19,8 @@ from council.agents.scan.languages import BY_NAME, Language, language_of
 _LEVEL = {"python": "if 1:", "yaml": "_:"}
 _QUOTES = ('"""', "'''")
 _CODE = re.compile(
-<<<<<<< HEAD
     r"[ \t]{0,200}(?:(?:async |def |class |import |from \S{1,200} import |return |raise |for |"
     r"with |if |while |try:|@\w)|[\w.]{1,200}(?:\(| [-+*/|&]?= |: \w))"
-=======
-    r"[ \t]{0,200}(?:(?:async |def |class |import |from \S{1,200} import |return |raise |for |with |if |while |try:|@\w)|"
-    r"[\w.]{1,200}(?:\(| [-+*/|&]?= |: \w))"
->>>>>>> fix-f1
 )
 _INDENT = re.compile(r"[ \t]*")
 

@@ -223,7 +223,7 @@ def refuse_depth(text: str, name: str) -> None:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEPTH_MAX:
-                line = event.start_mark.line + 1
+                line = event.start_mark.line + 1 if event.start_mark else 1
                 raise RuleError(f"{name}:{line}: it nests more than {DEPTH_MAX} levels deep")
     except yaml.YAMLError:
         return  # yaml_items says where and why
