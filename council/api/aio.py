@@ -222,9 +222,8 @@ class AsyncCouncil:
             elif body or details != PLAIN:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
             handle = self._handle
-            return decided(
-                await handle.session.propose(proposal, wait_for_human, human_timeout_s, handle.on_waiting)
-            )
+            found = await handle.session.propose(proposal, wait_for_human, human_timeout_s, handle.on_waiting)
+            return decided(handle.shown(found))
 
     @_on_its_loop
     async def propose_many(
@@ -305,7 +304,8 @@ class AsyncCouncil:
         Raises Refused for an unknown id, and StoreError if the journal can't keep the proposal's present state
         (rules 4.7).
         """
-        return await self._handle.session.ask(AskDecision(checked_id(proposal_id)))
+        found = await self._handle.session.ask(AskDecision(checked_id(proposal_id)))
+        return None if found is None else self._handle.shown(found)
 
     @_on_its_loop
     async def escalations(self) -> list[OpenEscalation]:

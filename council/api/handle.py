@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from council.agents.messaging.logs import get_logger
 from council.api.keywords import ClientSettings, configured, refuse_unknown
 from council.config.human_keys import enrolled_key
+from council.core.state import InlineDecision
 from council.kinds.text import line
 from council.protocol.errors import CallerError, Unreachable
 from council.protocol.extras import require_ray
@@ -61,8 +62,9 @@ class Handle:
         self.config = config
         self.background = background or Background(f"council-{config.name}-client")
         self.session = Session(port, name, "proposer", key, config.call_timeout_s)
+        self._inline = owned and background is not None
         self.on_waiting: Callable[[Decision], None] | None
-        self.on_waiting = _log_waiting_inline if owned and background is not None else _log_waiting
+        self.on_waiting = _log_waiting_inline if self._inline else _log_waiting
         self.spans: SpanRecorder | None = None
         self._owned = owned
         self._release = release
@@ -114,6 +116,12 @@ class Handle:
         if kept is not session:  # this human gave two answers at the same time
             await session.close()
         return kept
+
+    def shown(self, decision: Decision) -> Decision:
+        """A decision as this program gets it: one that waits for a human says how to answer it here."""
+        if not self._inline or decision.final:
+            return decision
+        return InlineDecision(**{name: getattr(decision, name) for name in decision.__struct_fields__})
 
     def close(self) -> None:
         """Ends a council that is owned. Leaves one that is not."""

@@ -43,6 +43,10 @@ class _Command(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         return _without_flag_types(super().get_params(ctx))
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words behind the command in its usage line, arguments as ``ID`` or ``[ID]``: typer writes ``{ID}``."""
+        return [each.upper().strip("{}") if each.startswith("{") else each for each in super().collect_usage_pieces(ctx)]
+
 
 class _Group(TyperGroup):
     def get_params(self, ctx: Any) -> Any:

@@ -9,7 +9,6 @@ Everything from outside goes through ``clean``: control characters and invisible
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,7 @@ from rich.text import Text
 from council.api.handle import MADE_UP_NAME
 from council.cli.render import DIM, RISK_STYLES, VOTE_STYLES, text
 from council.kinds.text import clean, count, exact, line, span
-from council.protocol.values import plain as thawed
-from council.runtime.open_escalations import is_static, reason_of, tool_text
+from council.runtime.open_escalations import argument_texts, is_static, reason_of, tool_text
 
 if TYPE_CHECKING:
     from council.cli.reach import Where
@@ -233,12 +231,9 @@ class _Sheet:
 
     def argument(self, name: str, value: Any) -> list[Text]:
         """An argument: its exact value as JSON, or, if it is text of several lines, as a block."""
-        shown = exact(json.dumps(name, ensure_ascii=False))
-        if name and " " not in name and "=" not in name:  # else it could pass for a name and a value
-            shown = shown[1:-1]
+        shown, said = argument_texts(name, value)
         if isinstance(value, str) and "\n" in value.rstrip("\n"):
             return [*self.wrapped(Text(f"{shown}:", DIM), "  "), *self.change(exact(value))]
-        said = exact(json.dumps(thawed(value), ensure_ascii=False))
         return self.wrapped(Text.assemble((f"{shown} = ", DIM), said), "  ")
 
     def change(self, said: str) -> list[Text]:

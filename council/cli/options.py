@@ -10,7 +10,7 @@ import typer
 
 EXIT_CODES = """Exit codes:
   0   approved, or done
-  1   rejected or cancelled, or a check failed
+  1   rejected, cancelled or too late, or a check failed
   2   wrong usage or configuration
   3   not decided: waits for a human, deferred, timed out, or too busy
   4   the council or its store can't be reached

@@ -65,6 +65,8 @@ def error_code(error: BaseException) -> int:
             return UNDECIDED  # the council may still decide it
         case errors.TooManyOpen():
             return UNDECIDED  # it was reached, and says: later
+        case errors.Refused(code="already_answered" | "closed"):
+            return REJECTED  # well-formed, but too late
         case UsageFault() | errors.CallerError() | errors.ConfigError() | errors.MindError():
             return USAGE
         case errors.NameTaken():

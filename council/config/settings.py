@@ -232,7 +232,10 @@ class SeatConfig(_Settings):
         name = given.get("name")
         mind = MODEL_MIND if given.get("base_url") is not None else BUILT_IN.get(str(name))
         if mind is None:
-            wrong = f"seat {name!r:.80} has no mind: give mind='module:Class', or use one of {', '.join(BUILT_IN)}"
+            hint = did_you_mean(str(name).lower(), BUILT_IN)
+            wrong = (
+                f"seat {name!r:.80} has no mind: give mind='module:Class', or use one of {', '.join(BUILT_IN)}{hint}"
+            )
             raise ConfigError(wrong, problems=(wrong,))
         return {**given, "mind": mind}
 

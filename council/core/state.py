@@ -404,12 +404,28 @@ class Decision(Value, frozen=True):
         return words.explained(self)
 
     @property
+    def how_to_answer(self) -> str:
+        """What the human does to answer it, while it waits for one."""
+        return f"council answer {self.escalation_id}"
+
+    @property
     def static_only(self) -> bool:
         """Whether it was approved by static checks alone, without a model or a human: these found no objection."""
         acts = [each for each in (*self.ballots, self.ruling) if each is not None]
         in_favour = [each for each in acts if not isinstance(each, Ballot) or each.vote == "yes"]
         by_seats = bool(self) and self.answer is None and bool(in_favour)
         return by_seats and all(is_static(each.reason) for each in in_favour)
+
+
+class InlineDecision(Decision, frozen=True):
+    """A decision of a council in a program of its own, as that program gets it: no shell reaches that council."""
+
+    @property
+    def how_to_answer(self) -> str:
+        return (
+            f'in the program that runs this council, council.answer("{self.escalation_id}", approve=True or False). '
+            "To answer from a shell, run council up and use Council.connect()"
+        )
 
 
 class Absent(Value, frozen=True):

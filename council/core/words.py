@@ -104,7 +104,7 @@ def _next(decision: Any) -> str:
     if not decision.final:
         return (
             "It must not be done before a human approves it. "
-            f"The human, and nobody else, answers: council answer {decision.escalation_id}"
+            f"The human, and nobody else, answers: {decision.how_to_answer}"
         )
     if decision.outcome == "cancelled":
         return "It must not be done. It was taken back, for the reason above."

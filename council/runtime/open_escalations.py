@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from council.agents.static import marks
 from council.core.state import Ballot, Escalation, RiskLevel, Ruling, plain
-from council.kinds.text import line
+from council.kinds.text import exact, line
 from council.protocol import codec
 from council.protocol.envelope import Action, Envelope, Proposal, Requester
 from council.protocol.values import plain as thawed
@@ -92,6 +92,17 @@ def tool_text(action: Action) -> str:
 def args_text(action: Action) -> str:
     """An action's arguments as JSON on one line."""
     return json.dumps(thawed(action.args), ensure_ascii=False)
+
+
+def argument_texts(name: str, value: Any) -> tuple[str, str]:
+    """An argument's name and value as a human is shown them, exactly: as JSON, invisible characters as numbers.
+
+    The name has no quotation marks, except where it could pass for a name and a value without them.
+    """
+    shown = exact(json.dumps(name, ensure_ascii=False))
+    if name and " " not in name and "=" not in name:
+        shown = shown[1:-1]
+    return shown, exact(json.dumps(thawed(value), ensure_ascii=False))
 
 
 def waiting_text(summary: str, escalation_id: str) -> str:

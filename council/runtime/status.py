@@ -30,9 +30,9 @@ from council.protocol.envelope import Proposal as Asked
 from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
-from council.runtime.open_escalations import answering, args_text, reason_of, tool_text
+from council.runtime.open_escalations import answering, argument_texts, args_text, reason_of, tool_text
 
-# This many open proposals and escalations are listed. The counts are of all.
+# So many are listed: of open proposals the oldest, of escalations the newest. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
 ARGS_CHARS_MAX = 2_000  # of an action's arguments, as JSON
 REASON_CHARS_MAX, BODY_CHARS_MAX = 1_000, 4_000  # of a vote's reason, and of a proposal's text
@@ -123,7 +123,7 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
 
 
 def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """The escalations that have waited longest for a human, with their main fields, and what they ask for."""
+    """The newest escalations that wait for a human, newest first, with their main fields, and what they ask for."""
     names = (
         "escalation_id",
         "proposal_id",
@@ -135,7 +135,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
         "asked_wall_s",
         "expires_wall_s",
     )
-    oldest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[:WAITING_MAX]
+    newest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[: -WAITING_MAX - 1 : -1]
     return [
         {
             **{name: getattr(each, name) for name in names},
@@ -145,7 +145,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
             "ruling": each.ruling and {"ruling": each.ruling.ruling, **_said(each.ruling)},
             "command": answering(each.escalation_id),
         }
-        for each in oldest
+        for each in newest
     ]
 
 
@@ -167,7 +167,11 @@ def _asked_for(proposal: bytes) -> dict[str, Any]:
     said = None
     if action is not None:
         args = clean(args_text(action)[: ARGS_CHARS_MAX + 1])  # with its spaces as they are
-        said = {"tool": line(tool_text(action)), "args": _cut(args, ARGS_CHARS_MAX)}
+        said = {
+            "tool": line(tool_text(action)),
+            "args": _cut(args, ARGS_CHARS_MAX),
+            "arguments": _arguments(action.args),
+        }
     body = content.body if isinstance(content, Asked) else ""
     if envelope is not None and (more := len(body) - BODY_CHARS_MAX) > 0:
         body = f"{body[:BODY_CHARS_MAX]}\n… {more:,} characters more: council show {envelope.msg_id}"
@@ -176,6 +180,21 @@ def _asked_for(proposal: bytes) -> dict[str, Any]:
         "requester": None if requester is None else line(str(requester), 1_200),
         "body": body,
     }
+
+
+def _arguments(args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The texts of each argument's name and value, the short ones first, so that no long one hides them.
+
+    If they exceed ``ARGS_CHARS_MAX`` together, the last one is cut, and those behind it are left out.
+    """
+    found, left = list[tuple[str, str]](), ARGS_CHARS_MAX
+    for texts in sorted((argument_texts(*each) for each in args.items()), key=lambda each: sum(map(len, each))):
+        if left <= 0:
+            break
+        name, value = _cut(texts[0], left), _cut(texts[1], max(1, left - len(texts[0])))
+        left -= len(name) + len(value)
+        found.append((name, value))
+    return found
 
 
 def _cut(text: str, chars_max: int) -> str:
