@@ -92,11 +92,13 @@ def guard(
     seats and the events show the arguments in full. Those in ``hide``, and pydantic's secrets, are shown as
     ``<hidden>``. Raises NotApproved with the decision if the call is not approved, also while it waits for a
     human, unless ``wait_for_human``. Raises CallerError, without proposing, for an argument that can't be shown,
-    such as one whose repr is an address, if there is no ``describe``. Applying the guard raises CallerError for a
-    wrong ``risk``, ``timeout_s`` or ``requester``, and for a generator function, since a call runs none of it. The result of the call is reported.
+    such as one whose repr is an address, if there is no ``describe``. The result of the call is reported.
     ``verify(result, *args)`` then says whether it is as intended. If it returns nothing true or raises, or if the
     call itself raises, ``revert(*args)`` runs, and the caller gets NotVerified or the call's own error.
     ``requester`` is as in ``draft``.
+
+    Applying the guard raises CallerError if one of these is wrong, or if the function is a generator function: a
+    call of one runs nothing of it.
     """
     how: Guarding = {
         "risk": risk,
@@ -170,7 +172,7 @@ class Guard:
             if given is not None and not callable(given):
                 raise CallerError(f"{name} is {type(given).__name__}, expected a function")
             if _makes_generator(given):
-                raise CallerError(f"{name} is a generator function, and a call of one runs none of it: return a value")
+                raise CallerError(f"{name} is a generator function, expected a function that returns")
         _check_details(how)
 
     def __call__(self, function: Any) -> Any:
@@ -220,7 +222,7 @@ class Guard:
 
 
 def _check_details(how: Guarding) -> None:
-    """Raises CallerError or EnvelopeError for a wrong ``risk``, ``timeout_s`` or ``requester``, as ``draft`` would."""
+    """Raises CallerError or EnvelopeError for a wrong ``risk``, ``timeout_s`` or ``requester``, as ``draft`` does."""
     timeout_s = how.get("timeout_s")
     content = {
         "summary": "a guarded call",

@@ -44,8 +44,10 @@ class _Command(TyperCommand):
         return _without_flag_types(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words behind the command in its usage line, arguments as ``ID`` or ``[ID]``: typer writes ``{ID}``."""
-        return [each.upper().strip("{}") if each.startswith("{") else each for each in super().collect_usage_pieces(ctx)]
+        """The words behind the command in its usage line, a needed argument as ``ID``: typer writes ``{ID}``."""
+        return [
+            each[1:-1].upper() if each.startswith("{") else each for each in super().collect_usage_pieces(ctx)
+        ]
 
 
 class _Group(TyperGroup):

@@ -17,6 +17,7 @@ from council.cli.render import (
     OUTCOME_STYLES,
     RISK_STYLES,
     VOTE_STYLES,
+    WAITING_ROWS,
     facts,
     one_line,
     table,
@@ -33,8 +34,10 @@ BAR_CELLS = 16
 BUDGET_NUMBERS = ("calls", "tokens", "held", "left", "cost", "left ")
 
 
-def status(facts: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float) -> RenderableType:
-    """The council at a glance."""
+def status(
+    facts: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float, where: Sequence[str] = ()
+) -> RenderableType:
+    """The council at a glance. ``waiting`` is newest first; ``where`` are the options that name it in a command."""
     parts: list[RenderableType] = [
         heading(facts),
         "",
@@ -49,7 +52,10 @@ def status(facts: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float
     parts += placement(facts) + served(facts)
     parts += [open_proposals(facts), ""]
     if waiting:
-        parts += [waiting_lines(waiting, now_s), ""]
+        parts += [waiting_lines(waiting, now_s)]
+        if (older := len(waiting) - WAITING_ROWS) > 0:
+            parts += [text(" ".join((f"{older:,} older: council escalations --all", *where)), "yellow")]
+        parts += [""]
     parts.append(totals(facts))
     return Group(*parts)
 

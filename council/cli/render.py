@@ -42,6 +42,7 @@ VOTE_STYLES = {"yes": "green", "no": "red", "abstain": "yellow"}
 RISK_STYLES = {"high": "red", "med": "yellow", "low": ""}
 REASON_CHARS_MAX = 1_200  # of one reason on a terminal; --json has all of it
 DIM = "bright_black"
+WAITING_ROWS = 10  # of what waits for a human, where it is one of several lists
 
 
 def text(value: object, style: str = "") -> Text:
@@ -279,12 +280,12 @@ def spending(accounts: Sequence[Account]) -> str:
     return said + under_way + unknown
 
 
-def waiting_lines(waiting: Sequence[Escalation], now_s: float, *, rows_max: int = 10) -> Table:
-    """Escalations, one line each, as they stand at ``now_s``."""
+def waiting_lines(waiting: Sequence[Escalation], now_s: float) -> Table:
+    """The first ``WAITING_ROWS`` escalations, one line each, as they stand at ``now_s``."""
     found = one_line(
         table("escalation", "risk", "left", "because", "summary", numbers=("left",), wide="summary")
     )
-    for each in waiting[:rows_max]:
+    for each in waiting[:WAITING_ROWS]:
         left = _left_to_answer(each, now_s)
         risk = Text(each.risk_level, RISK_STYLES[each.risk_level])
         found.add_row(text(each.escalation_id), risk, left, text(each.reason), text(line(each.summary, 160)))

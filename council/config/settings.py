@@ -232,10 +232,8 @@ class SeatConfig(_Settings):
         name = given.get("name")
         mind = MODEL_MIND if given.get("base_url") is not None else BUILT_IN.get(str(name))
         if mind is None:
-            hint = did_you_mean(str(name).lower(), BUILT_IN)
-            wrong = (
-                f"seat {name!r:.80} has no mind: give mind='module:Class', or use one of {', '.join(BUILT_IN)}{hint}"
-            )
+            known = f"{', '.join(BUILT_IN)}{did_you_mean(str(name).lower(), BUILT_IN)}"
+            wrong = f"seat {name!r:.80} has no mind: give mind='module:Class', or use one of {known}"
             raise ConfigError(wrong, problems=(wrong,))
         return {**given, "mind": mind}
 

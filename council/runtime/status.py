@@ -30,7 +30,7 @@ from council.protocol.envelope import Proposal as Asked
 from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
-from council.runtime.open_escalations import answering, argument_texts, args_text, reason_of, tool_text
+from council.runtime.open_escalations import answering, args_text, argument_texts, reason_of, tool_text
 
 # So many are listed: of open proposals the oldest, of escalations the newest. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
@@ -170,7 +170,7 @@ def _asked_for(proposal: bytes) -> dict[str, Any]:
         said = {
             "tool": line(tool_text(action)),
             "args": _cut(args, ARGS_CHARS_MAX),
-            "arguments": _arguments(action.args),
+            **_arguments(action.args),
         }
     body = content.body if isinstance(content, Asked) else ""
     if envelope is not None and (more := len(body) - BODY_CHARS_MAX) > 0:
@@ -182,19 +182,21 @@ def _asked_for(proposal: bytes) -> dict[str, Any]:
     }
 
 
-def _arguments(args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The texts of each argument's name and value, the short ones first, so that no long one hides them.
+def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Each argument's name and value as texts, the short ones first, so that no long one hides them.
 
-    If they exceed ``ARGS_CHARS_MAX`` together, the last one is cut, and those behind it are left out.
+    Together they have at most ``ARGS_CHARS_MAX`` characters. ``arguments_cut`` says how many are cut or left out.
     """
-    found, left = list[tuple[str, str]](), ARGS_CHARS_MAX
-    for texts in sorted((argument_texts(*each) for each in args.items()), key=lambda each: sum(map(len, each))):
-        if left <= 0:
-            break
-        name, value = _cut(texts[0], left), _cut(texts[1], max(1, left - len(texts[0])))
+    texts = sorted((argument_texts(*each) for each in args.items()), key=lambda each: sum(map(len, each)))
+    shown, left = list[tuple[str, str]](), ARGS_CHARS_MAX
+    for name, value in texts:
+        if len(name) + len(value) > left:
+            if len(name) < left:
+                shown.append((name, _cut(value, left - len(name))))
+            return {"arguments": shown, "arguments_cut": len(texts) - len(shown) + (len(name) < left)}
+        shown.append((name, value))
         left -= len(name) + len(value)
-        found.append((name, value))
-    return found
+    return {"arguments": shown, "arguments_cut": 0}
 
 
 def _cut(text: str, chars_max: int) -> str:

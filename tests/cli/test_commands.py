@@ -215,7 +215,9 @@ def test_each_error_has_its_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
         (errors.Unreachable("gone", name="x"), 4),
         (errors.NoAnswer("late", waited_s=1.0, proposal_id="1a"), 3),
         (errors.NoAnswer("late", waited_s=1.0), 4),
-        (errors.Refused("no", code="closed"), 2),
+        (errors.Refused("no", code="unknown_proposal"), 2),
+        (errors.Refused("no", code="closed"), 1),
+        (errors.Refused("no", code="already_answered"), 1),
         (ZeroDivisionError("division"), 70),
         (KeyboardInterrupt(), 130),
     ):
@@ -326,7 +328,7 @@ def test_an_escalation_is_listed_answered_and_shown(cli: Cli, up: Up) -> None:
     assert cli("show", waiting).code == 0
     assert "ada approved it: it is a copy" in " ".join(cli("show", waiting).out.split())
     again = cli("answer", waiting, "--reject", "--as", "ada")
-    assert again.code == 2
+    assert again.code == 1
     assert cli("escalations").out.strip() == "nothing waits"
     assert document(cli("escalations", "--json").out)["escalations"] == []
 

@@ -44,6 +44,13 @@ NEEDS: list[Needs] = [
     ("ray", "", ["status", "--address", "127.0.0.1:1"], 2, "connecting to a council needs Ray"),
     ("ray", "", ["cluster", "check", str(ROOT / "cluster.yaml")], 2, "council cluster check needs Ray"),
     ("ray", "", "import council; council.Council.launch()", 1, "NotInstalled: Council.launch() needs Ray"),
+    (
+        "ray",
+        "",
+        "import council; council.CouncilPool.launch(2)",
+        1,
+        "NotInstalled: CouncilPool.launch() needs Ray",
+    ),
     ("ray", "", "import council; council.Council.connect()", 1, "connecting to a council needs Ray"),
     ("models", MODEL_SEAT, ["propose", "Tidy up", "--inline", "--config", "council.toml"], 2, "needs openai"),
     ("models", MODEL_SEAT, ["estimate", "Tidy up", "--config", "council.toml"], 2, "needs splintr-rs"),

@@ -68,6 +68,8 @@ def test_help_shows_the_examples_and_no_type_of_a_flag(cli: Cli, command: str) -
     shown = " ".join(said.out.split())
     assert said.code == 0
     assert "<bool>" not in shown
+    usage = shown.partition("Usage: ")[2].partition(" Examples: ")[0]
+    assert not {"{", "}"} & set(usage.partition("[OPTIONS]")[2].split(".")[0]), "an argument is ID, not {ID}"
     for example in EXAMPLES[command]:
         assert example in shown
     assert ("Exit codes:" in shown) is (command == ""), "they are said once"

@@ -190,7 +190,7 @@ def escalations(
         part for each in shown for part in (Card(each, now_s, where=council_options(where)), "")
     ]
     if rest := len(waiting) - len(shown):
-        cards.append(f"… and {rest:,} more: council escalations --all")
+        cards.append(" ".join((f"… and {rest:,} more: council escalations --all", *council_options(where))))
     drawn = Group(*cards[: None if rest else -1]) if waiting else "nothing waits"
     return report.result({"escalations": [each.document(now_s) for each in waiting]}, drawn)
 

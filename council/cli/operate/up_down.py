@@ -112,13 +112,15 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     Shows seats and their heartbeats, open proposals, what waits for a human, and counts of decisions and refusals.
     """
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
+    where = Where(config, name, address)
+    with opened(where, report, sole="running") as (council, _):
         found, waiting = council.status(), council.escalations()
     from council.cli import overview
+    from council.cli.card import council_options
 
     now_s = time.time()
-    escalations = [each.document(now_s) for each in waiting]
-    return report.result({**found, "escalations": escalations}, overview.status(found, waiting, now_s))
+    drawn = overview.status(found, waiting[::-1], now_s, council_options(where))
+    return report.result({**found, "escalations": [each.document(now_s) for each in waiting]}, drawn)
 
 
 def watch(
