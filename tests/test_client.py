@@ -62,6 +62,7 @@ from council.protocol.errors import (
 )
 from council.runtime.session import Session
 from council.telemetry.tracing import traces_of
+from council.testing import escalating
 from tests.patience import HANG_S, until
 from tests.runtime.harness import overdue, run
 
@@ -1068,6 +1069,20 @@ def test_wrong_details_of_a_guard_are_told_when_it_is_applied() -> None:
             for guard in (council.guard, council.aio.guard):
                 with pytest.raises(CallerError, match=f"^{re.escape(told)}"):
                     guard(**details)
+
+
+def test_what_waits_says_how_the_program_answers_it() -> None:
+    """Mutation: it names the command of a shell, which does not reach a council in process."""
+    with escalating() as council:
+        with pytest.raises(NotApproved) as caught:
+            council.guard(lambda: 3)()
+        decision = caught.value.facts["decision"]
+        for said in (decision, council.decision(decision.proposal_id)):
+            assert said == decision
+            assert f'council.answer("{decision.escalation_id}", approve=' in said.explain()
+            assert "council answer" not in f"{said.explain()}{caught.value}"
+        assert pickle.loads(pickle.dumps(decision)).explain() == decision.explain()
+        assert council.answer(decision.escalation_id, approve=True) == council.decision(decision.proposal_id)
 
 
 def test_a_generator_function_is_not_guarded() -> None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from council import Council, OpenEscalation, Requester
 from council.agents.mind import Opinion, Ruling
 from council.cli.card import NOT_AT_HAND, ROWS, STATIC_ONLY, Card
+from council.cli.render import WAITING_ROWS
 from council.protocol.errors import NotApproved
 from council.runtime.open_escalations import packed, with_proposal
 from tests.cli.conftest import Chair, Cli, council_of, says
@@ -268,11 +269,25 @@ def test_the_newest_come_first_and_not_too_many(cli: Cli, up: Up) -> None:
     assert [n for n in range(7) if f"Case {n}" in shown] == [2, 3, 4, 5, 6]
     assert shown.index("Case 6") < shown.index("Case 2")
     assert "… and 2 more: council escalations --all" in shown
+    named = cli("escalations", "--name", "council").out
+    assert "… and 2 more: council escalations --all --name council" in named
     every = cli("escalations", "--all").out
     assert [n for n in range(7) if f"Case {n}" in every] == [*range(7)]
     assert "more: council" not in every
     listed = document(cli("escalations", "--json").out)["escalations"]
     assert [each["summary"] for each in listed] == [f"Case {n}" for n in reversed(range(7))]
+
+
+def test_status_lists_the_newest_and_says_how_many_are_older(cli: Cli, up: Up) -> None:
+    """Mutation: the ten that waited longest, and nothing of the others."""
+    council = up(council_of(prime=ASKS))
+    for number in range(WAITING_ROWS + 2):
+        council.propose(f"Case {number:02}")
+    shown = cli("status").out
+    rows = [each for each in shown.splitlines() if each.strip().startswith("esc-")]
+    assert [each.split()[-1] for each in rows] == [f"{n:02}" for n in reversed(range(2, WAITING_ROWS + 2))]
+    assert "\n2 older: council escalations --all\n" in shown
+    assert "2 older: council escalations --all --name council" in cli("status", "--name", "council").out
 
 
 def test_the_document_holds_what_is_to_be_approved(cli: Cli, up: Up) -> None:
