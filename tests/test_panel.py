@@ -528,7 +528,7 @@ def test_what_is_to_be_approved_is_shown_exactly_or_as_cut(
             await page.open(f"{server.url}?token={TOKEN}")
             await page.see("document.querySelectorAll('.case[open]').length === 3")
             said = await page.run("document.querySelector('#waiting').innerText")
-            lines = ['"" = 1', '"x = 1, y" = 2', 'to\\u202e = "\\u2003"', 'dir = "a   b\\u3164"']
+            lines = ['"" = 1', '"x = 1, y" = 2', 'dir = "a   b\\u3164"', 'to\\u202e = "\\u2003"']
             assert "\n".join([*lines, "cents = 12345678901234567890"]) in said
             assert 'dir = "c   d\\u3164"' in said
             assert "… 1,000 characters more: council show " in said
