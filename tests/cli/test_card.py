@@ -385,6 +385,10 @@ def test_a_late_answer_is_told_whose_was_counted(cli: Cli, up: Up) -> None:
         error = document(said.out)["error"]
         assert (said.code, error["code"]) == (1, "already_answered")
         assert error["message"] == "already answered by ada: rejected. Your answer was not counted."
+    withdrawn = str(council.propose("Drop the other").escalation_id)
+    council.cancel(withdrawn.removeprefix("esc-"))
+    said = cli("answer", withdrawn, "--reject", "--as", "ada", "--json")
+    assert (said.code, document(said.out)["error"]["code"]) == (1, "closed")
 
 
 def test_show_has_all_of_a_case(cli: Cli, up: Up) -> None:
