@@ -1,7 +1,7 @@
 """The messages between members of a council: the GCP-Core envelope and its five bodies, as values.
 
-Knows shapes and limits, and JSON as people write it. Knows nothing of wires, keys, quorum or time: the caller passes
-an envelope's id and timestamp.
+This module has the shapes and limits, and reads JSON as people write it. ``codec`` has the bytes on the wire, and
+``signing`` the keys. No clock is read: the caller passes an envelope's id and timestamp.
 """
 
 from __future__ import annotations
