@@ -170,13 +170,13 @@ def totals(status: Mapping[str, Any]) -> Table:
 
 
 def _ways(status: Mapping[str, Any]) -> str:
-    """How decisions came about, beside their outcomes, and how many ballots came too late."""
+    """The numbers of early, degraded and other special decisions, and of ballots that came too late."""
     found = [f"{number:,} {way.replace('_', '-')}" for way, number in status["ways"].items() if number]
     return ", ".join(found + [count(late, "late ballot") for late in (status["late_ballots"],) if late])
 
 
 def _journal(status: Mapping[str, Any]) -> Text:
-    """How far the journal is, and how much of that is not on disk."""
+    """The journal's newest position, and the number of records that are not on disk."""
     if not status["durable"]:
         return Text(f"#{status['position']:,}, in memory", DIM)
     restarts = f" ({count(status['epoch'] - 1, 'restart')})" if status["epoch"] > 1 else ""
@@ -188,7 +188,7 @@ def _journal(status: Mapping[str, Any]) -> Text:
 
 
 def stalled(status: Mapping[str, Any]) -> list[RenderableType]:
-    """Why the journal is stalled, and what waits for it; or why it has no checkpoint."""
+    """The reason why the journal is stalled, and what waits for it; or why it has no checkpoint."""
     if status["journal_trouble"] is None:
         unsigned = status["journal_unsigned"]
         return [text(f"the journal has no checkpoint: {line(unsigned)}", "yellow")] if unsigned else []

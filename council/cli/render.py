@@ -117,7 +117,7 @@ _STYLES = {**VOTE_STYLES, **{how: f"bold {style}" for how, style in OUTCOME_STYL
 
 
 def row(found: Entry | Event, *, dated: bool = False) -> Text:
-    """A record or an event on one line: when, of a record its place, kind, proposal, what, and what came of it."""
+    """A record or an event on one line: its time, a record's position, its kind, proposal, facts and result."""
     at = found.at.astimezone()
     when = at.isoformat(timespec="seconds") if dated else f"{at:%H:%M:%S}"
     place, about = "", found.proposal_id
@@ -150,7 +150,7 @@ def style(found: Entry | Event) -> str:
 
 
 def happened(found: Entry | Event) -> Text:
-    """What happened and what came of it, on one line."""
+    """The facts and the result of an event, on one line."""
     act, detail = phrase(found.kind, found.data)
     shown = Text(line(act, DETAIL_CHARS_MAX))
     if isinstance(found, Entry):
@@ -181,7 +181,7 @@ def came_to(entry: Entry) -> Text:
 
 
 def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:
-    """What happened, by the kind and the data of a record or an event. What it says may hold anything."""
+    """Describes a record or an event by its kind and data. The text may hold anything."""
     return _row_of(kind).phrase(data)
 
 
@@ -269,7 +269,7 @@ def _answering(escalation_id: str) -> str:
 
 
 def spending(accounts: Sequence[Account]) -> str:
-    """What the seats' models cost, in words: all of it, by seat, and what is not known yet."""
+    """The cost of the seats' models, in words: in total, by seat, and what is not known yet."""
     spent = sum((account.spent for account in accounts), Spend())
     held = sum((account.held for account in accounts), Spend())
     said = f"{spent} ({', '.join(f'{each.seat} {each.spent.tokens:,}' for each in accounts)})"

@@ -27,11 +27,11 @@ COLUMNS_MAX = 110
 
 
 class UsageFault(Exception):
-    """The command was called wrongly. The message says what is wrong, and what to do."""
+    """The command line is wrong. The message says what is wrong, and what to do."""
 
 
 class Interrupted(Exception):
-    """The command was interrupted. The message says what became of its proposal."""
+    """The command was interrupted. The message says whether its proposal is cancelled, decided or still open."""
 
     def __init__(self, message: str, code: int = INTERRUPTED) -> None:
         super().__init__(message)

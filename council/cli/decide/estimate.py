@@ -1,4 +1,4 @@
-"""``council estimate``: says what a proposal may cost before it is made, as ``worst`` computes it."""
+"""``council estimate``: shows the highest cost of a proposal before it is made, as ``worst`` computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys that are pressed at a terminal, by name, read without blocking."""
+"""Reads the keys that are pressed at a terminal, by name, without blocking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BYTES |= {b"q": QUIT, b"Q": QUIT, b"k": "up", b"j": "down"}
 
 
 class Decoder:
-    """Names the keys in the bytes of a terminal. What it does not know is dropped."""
+    """Names the keys in the bytes of a terminal. Unknown sequences are dropped."""
 
     def __init__(self) -> None:
         self._held = b""

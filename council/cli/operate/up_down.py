@@ -138,8 +138,8 @@ def watch(
 ) -> int:
     """Watch the council live.
 
-    Seats, open proposals, ballots as they land, decisions. q or Ctrl-C ends.
-    Without a terminal it prints one line for each event.
+    Shows seats, open proposals, ballots as they are cast, and decisions. Press q or Ctrl-C to end. Without a terminal
+    it prints one line for each event.
     """
     report = Report(as_json=json)
     where = Where(config, name, address)

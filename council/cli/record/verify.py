@@ -1,4 +1,4 @@
-"""``council verify``, ``checkpoint`` and ``prove``: whether a journal is unchanged, and how to prove it to others."""
+"""``council verify``, ``checkpoint`` and ``prove``: check that a journal is unchanged, and prove it to others."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def verify(
 ) -> int:
     """Verify a journal: name its first bad record, or say that it holds.
 
-    Finds records that were changed, moved, inserted or lost, also while a council writes. Finds search words by
-    which a search of the store would miss a record. Only with a checkpoint that was kept elsewhere does it find
-    that the end was cut off or that the whole journal was replaced.
+    Finds records that were changed, moved, inserted or lost, also while a council writes. Finds errors in the search
+    index of the store. To find that the end was cut off, or that the whole journal was replaced, it needs a
+    checkpoint that was kept elsewhere.
 
     Exits 1 if the journal, the checkpoint or the proof does not hold.
     """
@@ -89,7 +89,7 @@ def checkpoint(
 ) -> int:
     """Verify a journal, and sign its present end.
 
-    Keep the file where nobody who can write to the store can change it. council verify --checkpoint then finds
+    Keep the file where the people who can write to the store can't change it. council verify --checkpoint then finds
     any change of the journal up to there.
     """
     report = _reporting(file, json)
@@ -122,8 +122,8 @@ def prove(
 ) -> int:
     """Write a proof that a decision, or another packet, is in the journal.
 
-    The file holds the packet and the hashes that lead from it to a signed checkpoint, which is made now or
-    given. Anybody can check it with council verify --proof, without the store.
+    The file holds the packet, and the hashes that lead from it to a signed checkpoint. The checkpoint is made now, or
+    given with --checkpoint. Anybody can check it with council verify --proof, without the store.
     """
     report = _reporting(file, json)
     if key is not None and checkpoint is None:

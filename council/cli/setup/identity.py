@@ -1,4 +1,4 @@
-"""``council identity``: shows who the council is, and has its identity changed."""
+"""``council identity``: shows the council's identity, and proposes changes of it."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _agreed_proposal(council: Council, report: Report, before: str, after: Ident
     )
 
 
-# Where an identity comes from
+# Finding an identity
 
 
 def _identities(page: Callable[[Asked], HistoryPage], *, skip_damaged: bool) -> Iterator[KeptIdentity]:
@@ -223,7 +223,7 @@ def _of_hash(page: Callable[[Asked], HistoryPage], start: str | None) -> KeptIde
     return found[0]
 
 
-# How it is shown
+# Printing it
 
 
 def _document(config: CouncilConfig, files: CharterFiles, counted: list[SeatShares]) -> dict[str, Any]:

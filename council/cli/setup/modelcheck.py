@@ -152,7 +152,7 @@ def _findings(
 def _facts(
     seat: SeatConfig, endpoint: Endpoint, tried: Tried | None, listing: Listing | None
 ) -> Iterator[str]:
-    """What works, and what is known of the model."""
+    """The facts about a model that works."""
     if tried is None:
         yield f"{endpoint} (not called: --offline)"
     else:
