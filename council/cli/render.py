@@ -253,7 +253,7 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
     if decided.static_only:
         yield "seen", Text(NO_OBJECTION)
     if decided.early:
-        yield "early", Text("no ballot still to come could have turned it")
+        yield "early", Text("no missing ballot could have changed the result")
     if decided.degraded:
         yield "degraded", Text("decided without every seat that should have voted", "yellow")
     if decided.spent:

@@ -388,7 +388,7 @@ class RayTransport:
                 **self._wishes(seat, nodes),
             )
         except (ValueError, TypeError) as error:
-            why = f"seats.{seat.name}: Ray takes its resources, labels or runtime_env not: {error}"
+            why = f"seats.{seat.name}: Ray does not accept its resources, labels or runtime_env: {error}"
             raise ConfigError(why, problems=[why]) from None
         self._hold(
             seat.name,

@@ -53,7 +53,7 @@ def lacking(seat: SeatConfig, nodes: Iterable[Node]) -> str:
         return "see the cluster's resources (ray status)"
     shown = [_labelled(seat, node) for node in every[:NODES_SHOWN]]
     more = f", and {len(every) - NODES_SHOWN} more" if len(every) > NODES_SHOWN else ""
-    return f"no node has {', '.join(wants)}: {'; '.join(shown)}{more}. Mend its labels or resources, or add a node"
+    return f"no node has {', '.join(wants)}: {'; '.join(shown)}{more}. Correct its labels or resources, or add a node"
 
 
 def _labelled(seat: SeatConfig, node: Node) -> str:

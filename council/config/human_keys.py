@@ -109,7 +109,7 @@ def not_enrolled(name: str, council_id: str, humans: Sequence[str]) -> CallerErr
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CallerError(
-            f"{str(name)[:80]!a} is no human's name: 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
+            f"{str(name)[:80]!a} is not a valid name of a human: 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
         )
 
 

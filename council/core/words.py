@@ -107,7 +107,7 @@ def _next(decision: Any) -> str:
             f"The human, and nobody else, answers: council answer {decision.escalation_id}"
         )
     if decision.outcome == "cancelled":
-        return "It must not be done. It was taken back, for the reason above."
+        return "It must not be done. It was cancelled, for the reason above."
     if decision.outcome == "deferred":
         return "It must not be done. No human answered in time. It may be proposed again."
     return (

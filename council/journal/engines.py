@@ -240,7 +240,7 @@ class SQLite(Database):
                 where=self.where,
             ) from error
         if not stat.S_ISREG(found.st_mode):
-            raise StoreForeign(f"the store {self.where} is no file: name one", where=self.where)
+            raise StoreForeign(f"the store {self.where} is not a file: name one", where=self.where)
         return found.st_dev, found.st_ino
 
     def _at_rest(self) -> tuple[int, int] | None:
@@ -261,7 +261,7 @@ class SQLite(Database):
         finally:
             if self._rest and self._rest != self._at_rest():
                 raise StoreLocked(
-                    f"the store {self.where}: somebody began to write it while it was read, from a folder that you "
+                    f"the store {self.where}: a writer opened it while it was read, from a folder that you "
                     "may not write: open it again once they are done, or copy it together with the files beside it",
                     where=self.where,
                     timeout_s=self.timeout_s,

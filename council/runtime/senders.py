@@ -67,7 +67,7 @@ class Senders:
             raise NameTaken(
                 f"the name {name} was a client's with another key, and its proposals are in the journal: give that "
                 f"key (key=), put back its file (journals/{council}.senders/{name}.key in the state folder of "
-                "whoever launched the council then), or choose another name",
+                "the user who launched the council then), or choose another name",
                 name=name,
             )
         self.roles[name] = role

@@ -54,13 +54,13 @@ _MEASURED = (
     ),
     Metric("counter", "council_seat_restarts", "Runs of the seat's actor that ended.", ("seat",)),
     Metric("gauge", "council_seat_silence_limit_seconds", "A seat that is silent for longer is inactive."),
-    Metric("gauge", "council_quorum_seats", "From how many seats a decision needs ballots."),
+    Metric("gauge", "council_quorum_seats", "How many ballots a decision needs."),
     # Proposals
     Metric("gauge", "council_proposals_open", "Proposals that are not decided, by stage.", ("stage",)),
     Metric("counter", "council_refused_envelopes", "Envelopes that were refused.", ("reason",)),
-    Metric("counter", "council_ignored_envelopes", "Envelopes that came again, or too late.", ("reason",)),
+    Metric("counter", "council_ignored_envelopes", "Envelopes that were duplicates or late.", ("reason",)),
     Metric("gauge", "council_escalations_open", "Proposals that wait for a human."),
-    Metric("gauge", "council_escalation_age_seconds", "How long the oldest of these has waited, or 0."),
+    Metric("gauge", "council_escalation_age_seconds", "How long the oldest of them has waited, or 0."),
     # The journal
     Metric(
         "histogram",
@@ -71,18 +71,18 @@ _MEASURED = (
     ),
     Metric("histogram", "council_journal_batch_records", "Records in a batch.", (), RECORDS),
     Metric("gauge", "council_journal_lag_records", "Records that are not on disk yet."),
-    Metric("gauge", "council_journal_stalled", "Whether nothing can be written just now: 1 or 0."),
+    Metric("gauge", "council_journal_stalled", "Whether the journal is stalled: 1 or 0."),
     # What models cost
     Metric(
         "gauge", "council_model_reserved_tokens", "Tokens reserved for calls under way.", ("seat", "model")
     ),
-    Metric("gauge", "council_budget_tokens", "Tokens that may be spent, where there is a cap.", ("whose",)),
-    Metric("gauge", "council_budget_left_tokens", "Tokens that are left of these.", ("whose",)),
-    Metric("gauge", "council_budget_dollars", "US dollars that may be spent.", ("whose",)),
-    Metric("gauge", "council_budget_left_dollars", "US dollars that are left of these.", ("whose",)),
+    Metric("gauge", "council_budget_tokens", "The cap on tokens, if there is one.", ("whose",)),
+    Metric("gauge", "council_budget_left_tokens", "Tokens left under the cap.", ("whose",)),
+    Metric("gauge", "council_budget_dollars", "The cap on US dollars, if there is one.", ("whose",)),
+    Metric("gauge", "council_budget_left_dollars", "US dollars left under the cap.", ("whose",)),
     # The coordinator
-    Metric("gauge", "council_coordinator_epoch", "How many coordinators its journal has had."),
-    Metric("gauge", "council_coordinator_uptime_seconds", "Their uptime, all of it."),
+    Metric("gauge", "council_coordinator_epoch", "How many coordinators the journal has had."),
+    Metric("gauge", "council_coordinator_uptime_seconds", "The total uptime of these coordinators."),
 )
 METRICS = ChainMap({each.name: each for each in _MEASURED}, COUNTED)
 _HELD = "council_model_reserved_tokens"

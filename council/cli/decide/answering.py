@@ -148,6 +148,6 @@ def _ask(report: Report, question: str) -> str:
     except EOFError:
         return ""
     except UnicodeDecodeError as error:
-        raise UsageFault(f"what was typed is no text in {error.encoding}: nothing was answered") from None
+        raise UsageFault(f"the input is not text in {error.encoding}: nothing was answered") from None
     except KeyboardInterrupt:
         raise Interrupted("nothing was answered") from None

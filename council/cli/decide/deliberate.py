@@ -198,7 +198,7 @@ async def _take_back(council: Council, proposal_id: str, ends_with_us: bool) -> 
                     f"then council show {proposal_id}"
                 )
             await council.aio.cancel(proposal_id, "interrupted by its proposer")
-            return f"proposal {proposal_id} was taken back"
+            return f"proposal {proposal_id} was cancelled"
     except TimeoutError:
         return f"{stays} (it did not answer within {span(TAKE_BACK_TIMEOUT_S)})"
     except (CouncilError, asyncio.CancelledError) as error:

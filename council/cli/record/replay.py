@@ -114,7 +114,7 @@ def _drawn(found: WhatIfResult, title: str) -> RenderableType:
 
     from council.cli.render import table, text
 
-    what = f"{len(found.otherwise):,} of {count(found.proposals, 'proposal')} would have ended otherwise"
+    what = f"{len(found.otherwise):,} of {count(found.proposals, 'proposal')} would have ended differently"
     if found.refounded:
         what += f"; {found.refounded:,} the same, but for another reason or on other ballots"
     rows = table("proposal", "was", "would be", "what, and why", wide="what, and why")

@@ -127,7 +127,7 @@ def import_(
             raise UsageFault(
                 f"{file} can't be read to its end: {error.strerror}; what came so far is kept"
             ) from error
-    said = f"{count(found.packets, 'packet')} taken in, {found.there_already:,} there already"
+    said = f"{count(found.packets, 'packet')} imported, {found.there_already:,} there already"
     if found.orphans:
         said += f"; {found.orphans:,} name a parent that had been removed"
     return Report(as_json=json).result({"imported": found._asdict()}, said)

@@ -42,13 +42,13 @@ def proposal(story: Story, council: str, where: Sequence[str] = ()) -> Renderabl
     else:
         parts.append(_deliberating(story, council))
     if steps := list(_acted(story)):
-        parts += [_head("what became of it"), _facts(steps)]
+        parts += [_head("the result of the action"), _facts(steps)]
     if story.proposal is not None:
         waits = story.decision is None and story.escalation is not None  # then its content stands above
         parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised, brief=waits))]
         parts += [] if waits else _body(story.proposal)
     else:
-        parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
+        parts += [_head("proposed"), Text("its record is no longer kept: the journal is in memory", DIM)]
     if story.entries:
         parts += [_head("what happened"), _timeline(story)]
     if stages := list(_spent(story)):
@@ -105,7 +105,7 @@ def _proposed(entry: Entry, revised: Iterable[Entry], *, brief: bool) -> Iterato
         yield "asked by", text(body.requester)
     yield "by", text(what["proposer"])
     yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
-    waits = "every ballot" if what["wait_for"] == "all" else "a majority that no ballot can turn"
+    waits = "every ballot" if what["wait_for"] == "all" else "a majority that no missing ballot can change"
     yield "asks for", Text(f"{waits}, within {span(what['time_budget_s'])}")
     yield "says", Text(f"{what['risk_level']} risk, confidence {what['confidence']:.2f}")
     if what["supersedes"]:

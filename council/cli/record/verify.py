@@ -280,7 +280,7 @@ def _expected(given: str | None, journal: str) -> str | None:
 
 def _signed_by(key: str, wanted: str | None) -> str:
     if wanted is not None:
-        return f"signed by the key {key}, as it should be"
+        return f"signed by the expected key {key}"
     return f"signed by the key {key}: nothing here says whose that is; compare it with the council's (--key)"
 
 
@@ -331,10 +331,10 @@ def _lines(found: Verified, wanted: str | None) -> Iterator[str]:
     yield f"tree {found.tree_root.hex()}"
     kept = found.checkpoint
     if kept is None:
-        yield "not checked without a checkpoint: whether its end was cut off, or all of it replaced"
+        yield "not checked without a checkpoint: whether the end was cut off, or the whole journal replaced"
         return
     yield (
-        f"it meets the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z at record {kept.position:,}; "
+        f"it agrees with the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z at record {kept.position:,}; "
         f"{count(found.after, 'record')} after it"
     )
     yield _signed_by(kept.key, wanted)

@@ -264,7 +264,7 @@ def _rendered(config: CouncilConfig, files: CharterFiles, counted: list[SeatShar
         parts.append(Text.assemble(f"{one.key} ", (f"({one.stage}) ", DIM), line(one.text)))
     parts += ["", _shares(counted)]
     parts += [Text(line(f"{seat.seat}: {seat.problem}"), "red") for seat in counted if seat.problem]
-    source = config.charter or "what ships; the setting charter names one of your own"
+    source = config.charter or "the built-in charter; the setting charter names your own"
     return Group(*parts, Text(f"from {source}", DIM))
 
 
