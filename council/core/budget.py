@@ -1,4 +1,4 @@
-"""What model calls may cost: reserved before each call, settled after it.
+"""Caps the cost of model calls: reserved before each call, settled after it.
 
 A seat reserves the highest cost of a call, and makes it only once that is granted, so that calls under way together
 can't exceed a cap together (rules 2.6). Reserved amounts count like spent ones, on the proposal, the seat and the
@@ -93,7 +93,7 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
 
 
 def _denied(call: Call, why: str, *, again: bool = True, anew: bool = False) -> Effects:
-    """``again``: the denial changes nothing, so it leaves no record, however often the seat asks."""
+    """Denies a call. ``again``: the denial changes nothing, so it leaves no record, however often the seat asks."""
     return [do.DenyCall(call.seat, call.proposal_id, call.call_id, why, again, anew)]
 
 

@@ -1,4 +1,4 @@
-"""Says when a proposal escalates and what a human is shown.
+"""Says when a proposal escalates, and what a human is shown.
 
 There are two steps (rules 1.8, 1.9): to Prime, which rules from all ballots, and to a human, whose answer is the
 decision.

@@ -1,4 +1,4 @@
-"""What clients and humans do to a proposal: submit it, cancel it, answer it, and report on the approved action.
+"""Handles what clients and humans send: a proposal, its cancellation, an answer, a report on the approved action.
 
 The proposer runs an approved action in code of its own. Its report changes no decision.
 """
@@ -209,7 +209,7 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
     return store(state, proposal, conclusion.decided(state, proposal, outcome, reason, now, answer=answer))
 
 
-# What became of an approved action (rules 3.1)
+# Reports on an approved action (rules 3.1)
 
 
 @ev.handles(ev.ActionReported)

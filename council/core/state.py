@@ -1,4 +1,4 @@
-"""What the council remembers: rules, seats, proposals, decisions.
+"""The council's state: rules, seats, proposals, decisions.
 
 Everything here but ``CouncilState`` is a frozen ``Value``. Times called ``…_s`` are seconds of the coordinator's
 monotonic uptime. Times called ``…_wall_s`` are Unix seconds, for the one deadline that runs while everything is down,
@@ -32,7 +32,7 @@ SoleSeat = Literal["never", "allow-low-risk"]
 CONFIDENCE_FLOOR = 0.3
 # rules 1.8: this many interrupts in a row on one stream escalate.
 INTERRUPTS_MAX = 3
-# A council larger than this is a parliament: message counts and reading time grow with it.
+# The number of messages, and the time to read a decision, grow with the number of seats.
 SEATS_MAX = 15
 # Acts of one kind and seat on an open proposal. Each is remembered so that a replay is recognised.
 ACTS_MAX = 100
@@ -72,7 +72,7 @@ class Moment(Value, frozen=True):
 
 
 class Spend(Value, frozen=True):
-    """What model calls cost: tokens, prompt and output together, and millionths of a dollar."""
+    """The cost of model calls: tokens, prompt and output together, and millionths of a dollar."""
 
     tokens: int = 0
     microusd: int = 0
@@ -143,7 +143,7 @@ class Overrun(Value, frozen=True):
 class Account(Value, frozen=True):
     """What a seat has ``spent``, and what is ``held`` for its calls under way.
 
-    ``assumed``: how many of its ``calls`` have an unknown usage, and count as what was reserved.
+    ``assumed`` is the number of its ``calls`` with an unknown usage, which count as reserved.
     """
 
     seat: str
@@ -300,7 +300,7 @@ class Answer(Value, frozen=True):
 
 
 class Tally(Value, frozen=True):
-    """How the counted ballots fall."""
+    """The counted ballots, by vote."""
 
     yes: int = 0
     no: int = 0
@@ -315,7 +315,7 @@ class Tally(Value, frozen=True):
 
 
 class Option(Value, frozen=True):
-    """One of the ways out that a human is offered."""
+    """One of the options that a human is offered."""
 
     name: str
     pros: tuple[str, ...]

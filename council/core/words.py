@@ -1,7 +1,7 @@
-"""Says a decision in plain words: in one line, in a few lines, in a table for notebooks.
+"""Describes a decision in plain words: in one line, in a few lines, in a table for notebooks.
 
 ``decision`` is a ``Decision`` of ``council.core.state``, which imports this module. Models and strangers write
-reasons and summaries, so that characters that are not printable are shown as numbers.
+reasons and summaries, so characters that are not printable are shown as numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def one_line(decision: Any) -> str:
 
 
 def because(decision: Any, chars_max: int = SHORT) -> str:
-    """Why it was not approved, and who objected; of an approved one, how it came to that."""
+    """Why it was not approved, and who objected; if it was approved, why."""
     against = [f"{who}: {_text(why, chars_max)}" for who, why in objections(decision)]
     if decision:
         dissent = f"; against it {'; '.join(against)}" if against else ""
@@ -55,7 +55,7 @@ def _why_human(decision: Any) -> list[str]:
 
 
 def explained(decision: Any) -> str:
-    """Why it is as it is and what can be done, a sentence a line, for a person or for the agent's model."""
+    """Explains the decision and what can be done, one sentence on a line, for a person or for the agent's model."""
     lines = [
         f"Proposal {decision.proposal_id} is {_how(decision)}: {_text(decision.summary, SHORT)}",
         f"Votes: {decision.tally}. Reason: {_text(decision.reason, LONG)}.",

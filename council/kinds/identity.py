@@ -1,5 +1,4 @@
-"""Collects the evidence for a change of the identity, and has it judged by ``protocol/identity/change.py`` (rules
-7.2).
+"""Collects the evidence for a change of the identity. ``protocol/identity/change.py`` judges it (rules 7.2).
 
 The evidence comes from the council's own state, and so from the journal: how long Prime and Lite have been online,
 counted from the last change of the roll or start of a coordinator. If the council was asked about the change, their

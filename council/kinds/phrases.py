@@ -28,7 +28,7 @@ def ended(data: Data) -> str:
 
 
 def decided_by(decision: Decision) -> str:
-    """What decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
+    """How it was decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
     if decision.answer is not None:
         return "human"
     if decision.outcome in ("deferred", "cancelled"):

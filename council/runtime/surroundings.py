@@ -1,4 +1,4 @@
-"""The parts that a coordinator gets from outside: its clock and the transport to the seats. Holds no rule."""
+"""The parts that a coordinator gets from outside: its clock, and the transport to the seats."""
 
 from __future__ import annotations
 
