@@ -1,8 +1,8 @@
 """A mind backed by a language model: sends it prompts, and reads ballots and rulings from its answers.
 
-This module knows the order of the calls. After an invalid answer the model is asked once more and shown the error;
-after a second one the ballot is lost. ``llm/accept.py`` knows what an answer must hold, ``llm/stages.py`` the stages,
-``prompting/`` how prompts are made, and ``llm/calls.py`` how a model is called.
+This module has the order of the calls. After an invalid answer the model is asked once more and shown the error;
+after a second one the ballot is lost. ``llm/accept.py`` checks an answer, ``llm/stages.py`` has the stages,
+``prompting/`` makes the prompts, and ``llm/calls.py`` calls the model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remembers the councils that this user has brought up on this machine, in files.
+"""Files that record which councils this user has brought up on this machine.
 
 There is one file for each council, ``councils/<name>.json`` in the state folder. Only its owner may read it, because
 it holds the token of a local Ray. A file whose host process is gone is stale: that council has crashed. The file

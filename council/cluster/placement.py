@@ -45,7 +45,7 @@ def fits(seat: SeatConfig, node: Node) -> bool:
 
 
 def lacking(seat: SeatConfig, nodes: Iterable[Node]) -> str:
-    """Why a seat does not start, if that is known: what it asks for, and what the nodes have."""
+    """The reason why a seat does not start, if it is known: what it asks for, and what the nodes have."""
     every = list(nodes)
     wants = [f"{key}={value}" for key, value in seat.labels.items()]
     wants += [f"{amount:g} {name}" for name, amount in seat.resources.items()]

@@ -1,4 +1,4 @@
-"""The council's dashboard for Grafana, and where it is put so that a Grafana finds it."""
+"""Writes the council's dashboard into a folder that Grafana reads."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def inclusion(row_hashes: Sequence[bytes], index: int) -> tuple[bytes, ...]:
     level = [sha256(_LEAF + each).digest() for each in row_hashes]
     path = []
     while len(level) > 1:
-        if index ^ 1 < len(level):  # the last of an odd number has no neighbour, and moves up unchanged
+        if index ^ 1 < len(level):  # the last of an odd number has no neighbour, so it moves up unchanged
             path.append(level[index ^ 1])
         odd = level[-1:] if len(level) % 2 else []
         pairs = zip(level[::2], level[1::2], strict=False)

@@ -28,7 +28,7 @@ def ended(data: Data) -> str:
 
 
 def decided_by(decision: Decision) -> str:
-    """How it was decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
+    """What decided: a human, a ruling or tie-break by Prime, an early majority, all ballots that came, or nobody."""
     if decision.answer is not None:
         return "human"
     if decision.outcome in ("deferred", "cancelled"):

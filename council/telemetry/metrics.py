@@ -1,4 +1,4 @@
-"""The metrics that are read from a coordinator, and how all metrics get to their sinks.
+"""The metrics that are read from a coordinator, and the sinks that all metrics go to.
 
 Those that count announcements are defined in ``kinds/table.py``.
 
@@ -111,7 +111,7 @@ class Meter(Watcher):
         self._held: set[tuple[str, ...]] = set()
         super().__init__(coordinator)
 
-    # Telling
+    # Recording
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         """A counter grew. It is recorded once for each reading, because a sink may be slow."""
@@ -140,7 +140,7 @@ class Meter(Watcher):
                 known[values] = found
         return found
 
-    # Looking
+    # Reading
 
     def begin(self, view: View) -> None:
         driver = view.driver
@@ -188,7 +188,7 @@ class Meter(Watcher):
         self._record("council_quorum_seats", rules.quorum)
 
     def _read_proposals(self, driver: Driver, wall_s: float) -> None:
-        """Proposals as they are kept: nothing is told of them before that, here as in status (rules 4.7)."""
+        """Proposals as they are kept: no change is shown before that, as in status (rules 4.7)."""
         opened = driver.kept.open
         stages = {"deliberating": 0, "ruling": 0, "human": 0}
         for proposal in opened.values():
@@ -228,7 +228,7 @@ class Meter(Watcher):
             self._record("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
 
     def _count(self, effect: do.Effect) -> None:
-        """One announcement; what its row does not count is not counted."""
+        """Counts one announcement, by the metrics in its row."""
         for metric in ANNOUNCED[type(effect)].counted:
             if fact(effect, metric.when):
                 record = self._add if metric.kind == "counter" else self._record

@@ -1,4 +1,4 @@
-"""Where a process sends its spans, by the setting ``traces``.
+"""Sends a process's spans where the setting ``traces`` says.
 
 Without the setting, nothing of OpenTelemetry is imported. A collector that is away is reported once; the council
 loses its traces alone.
@@ -43,7 +43,7 @@ class Traces:
 
 
 def traces_of(config: CouncilConfig, part: str) -> Traces | None:
-    """Where the spans of that ``part`` of a council go, by its setting ``traces``; None for nowhere.
+    """The destination of the spans of that ``part`` of a council, by its setting ``traces``; None for nowhere.
 
     Raises ConfigError if that is not possible.
     """
