@@ -139,7 +139,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def short(value: Any) -> str:
-    """What a mind returned, cut for an error message."""
+    """A value that a mind returned, cut for an error message."""
     text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -64,7 +64,7 @@ PLAIN: Details = {
 
 
 class Guarding(TypedDict, total=False):
-    """How a function is guarded; see ``Council.guard``."""
+    """The keywords of a guard; see ``Council.guard``."""
 
     risk: RiskLevel
     describe: str | Callable[..., str] | None

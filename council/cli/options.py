@@ -31,7 +31,7 @@ class Risk(StrEnum):
 
 
 class WaitForOption(StrEnum):
-    """Which ballots a decision waits for (rules 1.5)."""
+    """The ballots that a decision waits for (rules 1.5)."""
 
     decisive = "decisive"
     all = "all"

@@ -108,7 +108,7 @@ def bar(age_s: float, limit_s: float) -> Text:
 
 
 def inactive_seats(status: Mapping[str, Any]) -> list[Text]:
-    """Why each inactive seat is inactive."""
+    """The inactive seats, each with the reason."""
     return [
         text(f"{seat['name']} is inactive: {line(str(seat['why']))}", "yellow")
         for seat in status["seats"]
@@ -138,7 +138,7 @@ def open_proposals(status: Mapping[str, Any], *, rows_max: int = 20) -> Renderab
 
 
 def votes(names: Sequence[str], voted: Mapping[str, str], lost: Mapping[str, str], stage: str) -> Text:
-    """Who voted what, in few cells."""
+    """The votes so far, in few cells."""
     marks = {"yes": "✓", "no": "✗", "abstain": "○"}
     shown = Text()
     for name in names:
@@ -153,7 +153,7 @@ def votes(names: Sequence[str], voted: Mapping[str, str], lost: Mapping[str, str
 
 
 def totals(status: Mapping[str, Any]) -> Table:
-    """What was decided, refused and ignored so far."""
+    """Counts of what was decided, refused and ignored so far."""
     lines = []
     for label, counts in (("decided", status["decided"]), ("refused", status["refused"])):
         said = Text("  ").join(
@@ -244,7 +244,7 @@ def checks(found: Sequence[tuple[str, str, str]]) -> Table:
 
 
 def budget(facts: Mapping[str, Any], pace: Mapping[str, int] | None = None) -> RenderableType:
-    """What models have cost by seat, what is held for calls under way, and what is left.
+    """The cost of models by seat, the amount reserved for calls under way, and what is left.
 
     ``pace`` are the tokens of the last minute, by seat.
     """

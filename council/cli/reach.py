@@ -31,7 +31,7 @@ _OF_A_KEY = ("base_url", "api_key_env", "api_key_file")
 
 @dataclass(slots=True)
 class Where:
-    """Which council to use, by the command line and the configuration, which is read once.
+    """Names the council to use, by the command line and the configuration, which is read once.
 
     Without ``trusts_folder`` no configuration is looked for around the working folder: a change under review must not
     choose the seats that review it, or a class that is imported.

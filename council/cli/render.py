@@ -161,7 +161,7 @@ def happened(found: Entry | Event) -> Text:
 
 
 def came_to(entry: Entry) -> Text:
-    """What a record decided or escalated, if anything."""
+    """The decisions and escalations of a record, if any."""
     if entry.more or len(entry.decisions) + len(entry.escalations) > 1:
         ends = Counter(str(each.outcome) for each in entry.decisions)
         ends.update("to a human" if end is None else end for end in entry.more.values())

@@ -1,4 +1,4 @@
-"""What a command prints and returns: its result, its errors and its exit code (``options.EXIT_CODES``)."""
+"""Prints a command's result and errors, and makes its exit code (``options.EXIT_CODES``)."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def token_file() -> Path | None:
 
 
 def open_to_others(path: Path) -> str | None:
-    """What to do if others can read the token, as Ray itself leaves it (mode 644); None if all is well."""
+    """The advice if others can read the token, as Ray itself leaves it (mode 644); None if they can't."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class Greeting(TypedDict):
-    """What a host says first: the version of the protocol, and its council."""
+    """The first message of a host: the version of the protocol, and its council."""
 
     protocol: int
     name: str

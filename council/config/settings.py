@@ -104,7 +104,7 @@ def _wrong(model: type[BaseModel], problems: Sequence[str]) -> ConfigError:
 
 
 def _problem(model: type[BaseModel], fault: ErrorDetails) -> str:
-    """What pydantic found wrong, in words."""
+    """An error of pydantic's, in words."""
     found = fields.quoted_value(fault["input"])
     if not fault["loc"]:
         return f"found {found}, expected its keys with their values"

@@ -102,7 +102,7 @@ def _begun(account: Account, call: Call) -> Account:
 
 
 def _too_much(state: CouncilState, proposal: Proposal, call: Call) -> str:
-    """Why the highest cost of a call does not fit, with the figures; empty if it fits.
+    """The reason why the highest cost of a call does not fit, with the figures; empty if it fits.
 
     An observation must leave room for each ballot that is awaited: as much as the dearest call so far.
     """
@@ -207,7 +207,7 @@ def _settle(
 
 
 def _paid_by(state: CouncilState, seat: str) -> Account:
-    """What a seat has spent on all proposals."""
+    """The amount that a seat has spent on all proposals."""
     return state.paid.get(seat, Account(seat))
 
 

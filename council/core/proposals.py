@@ -158,7 +158,7 @@ def _refuse_above_limits(state: CouncilState, leaving: Proposal | None) -> None:
 
 @ev.handles(ev.ProposalCancelled)
 def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> Effects:
-    """By the proposer or by an enrolled human, also while it waits for a human's answer."""
+    """Cancels a proposal for its proposer or an enrolled human, also while it waits for a human's answer."""
     closed = state.closed.get(event.proposal_id)
     may = event.by_human or (closed is not None and closed.proposer == event.sender)
     if closed is not None and may and closed.decision.outcome == "cancelled":

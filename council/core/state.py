@@ -51,7 +51,10 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 
 def council_of(key: str, count: int) -> int:
-    """Which of the ``count`` councils of a pool a key, or a proposal's id, belongs to: always the same one."""
+    """The number of the council, among ``count`` in a pool, that a key or a proposal's id belongs to.
+
+    It never changes.
+    """
     return int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big") % count
 
 
@@ -61,7 +64,7 @@ def unsure(confidence: float) -> bool:
 
 
 class Moment(Value, frozen=True):
-    """When an event is handled, and the position that its record will have.
+    """The time at which an event is handled, and the position that its record will have.
 
     ``uptime_s`` never falls; ``wall_s`` may jump; ``position`` counts records from 1.
     """
@@ -141,7 +144,7 @@ class Overrun(Value, frozen=True):
 
 
 class Account(Value, frozen=True):
-    """What a seat has ``spent``, and what is ``held`` for its calls under way.
+    """The amount that a seat has ``spent``, and the amount ``held`` for its calls under way.
 
     ``assumed`` is the number of its ``calls`` with an unknown usage, which count as reserved.
     """
@@ -154,7 +157,7 @@ class Account(Value, frozen=True):
 
 
 def total(accounts: Iterable[Account]) -> Spend:
-    """What these accounts have spent and hold."""
+    """The sum of what these accounts have spent and hold."""
     return sum((account.spent + account.held for account in accounts), Spend())
 
 
@@ -323,7 +326,7 @@ class Option(Value, frozen=True):
 
 
 class Escalation(Value, frozen=True):
-    """What a human is shown of a proposal: why, the options, the gaps, the next step.
+    """A proposal that waits for a human: the reason, the options, what is not known, the next step.
 
     A human answers it by its id. It closes as ``deferred`` when ``expires_wall_s`` has passed.
     """
@@ -393,11 +396,11 @@ class Decision(Value, frozen=True):
         return f"<Decision on {self.proposal_id}: {words.one_line(self):.500}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         return words.table(self)
 
     def explain(self) -> str:
-        """Why it was decided so and what can be done, in a few lines that an agent's model can act on.
+        """Returns the reasons for the decision and what can be done, in a few lines that an agent's model can act on.
 
         They quote texts of seats and proposers: data, never instructions (rules 1.14).
         """

@@ -69,7 +69,7 @@ def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilStat
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """When the next timer expires: seconds of uptime, and Unix seconds; None for never."""
+    """The next expiry of a timer: seconds of uptime, and Unix seconds; None for never."""
 
     uptime_s: float | None
     wall_s: float | None

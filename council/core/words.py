@@ -22,7 +22,7 @@ def one_line(decision: Any) -> str:
 
 
 def because(decision: Any, chars_max: int = SHORT) -> str:
-    """Why it was not approved, and who objected; if it was approved, why."""
+    """The reason for the outcome, and who objected."""
     against = [f"{who}: {_text(why, chars_max)}" for who, why in objections(decision)]
     if decision:
         dissent = f"; against it {'; '.join(against)}" if against else ""
@@ -34,7 +34,10 @@ def because(decision: Any, chars_max: int = SHORT) -> str:
 
 
 def objections(decision: Any) -> list[tuple[str, str]]:
-    """Who spoke against it and why: the human first, then Prime's ruling, then ballots. Each reason is there once."""
+    """The objections, each with its author: the human first, then Prime's ruling, then ballots.
+
+    Each reason occurs once.
+    """
     found: dict[str, str] = {}
     if decision.answer is not None and not decision.answer.approve:
         found[decision.answer.reason or "no reason was given"] = decision.answer.human
@@ -47,7 +50,7 @@ def objections(decision: Any) -> list[tuple[str, str]]:
 
 
 def _why_human(decision: Any) -> list[str]:
-    """Why Prime left it to a human, if it did, unless that is an objection, too."""
+    """The reason why Prime left it to a human, if it did, unless that is also an objection."""
     ruling = decision.ruling
     if ruling is None or ruling.ruling != "human":
         return []
@@ -98,7 +101,7 @@ def _how(decision: Any) -> str:
 
 
 def _next(decision: Any) -> str:
-    """What can be done now."""
+    """The next step."""
     if decision:
         return "It may be done once, exactly as it was proposed."
     if not decision.final:

@@ -43,9 +43,9 @@ def row_hash(previous_hash: bytes, position: int, epoch: int, content_hash: byte
 
 
 def misfit(row: Any, after: Head | None = None) -> str:
-    """Why a row with the columns of JournalRow does not fit its own hashes; empty if it does.
+    """The reason why a row with the columns of JournalRow does not fit its own hashes; empty if it does.
 
-    With ``after``, the row before it: also why it does not follow that one.
+    If ``after`` is given, the row before it: also the reason why it does not follow that row.
     """
     if after is not None and row.position != after.position + 1:
         return (

@@ -137,7 +137,7 @@ class Journal(ABC):
 
     @property
     def unsigned(self) -> str | None:
-        """Why the checkpoint that was due last could not be written, if it could not."""
+        """The reason why the checkpoint that was due last could not be written; None if it was."""
         return None
 
     def recover(self, writer: Restorable) -> None:  # noqa: B027 - a journal in memory keeps nothing from before

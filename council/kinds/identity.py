@@ -135,7 +135,7 @@ def _proposed(change: IdentityChange, seats: tuple[str, ...]) -> identity_change
 
 
 def _agreed_by(state: CouncilState, change: IdentityChange) -> tuple[str, ...]:
-    """Which of Prime and Lite agree to this change, by the decision that it names, which must have approved it.
+    """Those of Prime and Lite that agree to this change, by the decision that it names, which must have approved it.
 
     A seat agrees if it voted yes; for Prime, its ruling counts if there was one. A decision is good for one change:
     one that was made before the last change or withdrawal does not count.

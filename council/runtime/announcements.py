@@ -163,7 +163,7 @@ class Announcements:
 
 
 class Watchers:
-    """Which sessions wait for which proposals, indexed both ways."""
+    """The sessions that wait for proposals, indexed both ways."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, set[str]] = {}

@@ -56,7 +56,7 @@ class OpenEscalation(Escalation, frozen=True):
         return max(0.0, now_s - self.asked_wall_s)
 
     def time_left_s(self, now_s: float) -> float:
-        """How many seconds are left to answer it at ``now_s``, in Unix seconds."""
+        """The seconds that are left to answer it at ``now_s``, in Unix seconds."""
         return max(0.0, self.expires_wall_s - now_s)
 
     def document(self, now_s: float) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
 
 
 def _said(act: Ballot | Ruling) -> dict[str, Any]:
-    """What a ballot and a ruling have in common, the reason cut to what a page shows of it."""
+    """The fields that a ballot and a ruling share, with the reason cut for a page."""
     names = ("seat", "confidence", "risk_level")
     return {**{name: getattr(act, name) for name in names}, "reason": _cut(reason_of(act), REASON_CHARS_MAX)}
 

@@ -62,7 +62,7 @@ class Relay:
         self._pieces: dict[str, Counter[str]] = {}
 
     def why_not(self, piece: StreamPiece, state: CouncilState) -> str:
-        """Why a piece is not relayed. If it is relayed, counts it and returns ""."""
+        """The reason why a piece is not relayed. If it is relayed, counts it and returns ""."""
         observer, proposal = state.rules.observer, state.open.get(piece.proposal_id)
         if not observer or piece.seat == observer:
             return "nobody observes it"

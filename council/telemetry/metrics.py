@@ -89,7 +89,7 @@ _HELD = "council_model_reserved_tokens"
 
 
 class Sink(Protocol):
-    """Where figures go."""
+    """A destination of metrics."""
 
     def record(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
         """A counter grew by ``value``, a gauge is at it, or a histogram has one more.

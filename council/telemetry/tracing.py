@@ -28,7 +28,7 @@ FLUSH_S = 3.0
 
 
 class Traces:
-    """Where a process's spans go. ``close`` sends the last ones, which may take some seconds."""
+    """The destination of a process's spans. ``close`` sends the last ones, which may take some seconds."""
 
     def __init__(self, provider: TracerProvider, close: Callable[[], None]) -> None:
         self.provider = provider

@@ -165,7 +165,7 @@ def _data(value: Any) -> Any:
 
 
 class Identity(_Open):
-    """What applies with every persona and task (GCP 3.1). Loaded once; its hash is on the record.
+    """The traits and core rules that apply with every persona and task (GCP 3.1). Loaded once; its hash is journaled.
 
     ``approved_personas`` are the hashes of the personas that may be used. Without it, any persona without a refused
     phrase may be used. The identity's hash covers the list, so only a change of the identity approves another

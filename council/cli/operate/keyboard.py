@@ -41,7 +41,7 @@ class Decoder:
         return found
 
     def rest(self) -> list[str]:
-        """What is held back, as nothing follows it: the key Escape, or nothing."""
+        """The key that was held back, once nothing follows it: Escape, or none."""
         held, self._held = self._held, b""
         return ["escape"] if held == b"\x1b" else []
 

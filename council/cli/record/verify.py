@@ -186,7 +186,7 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
 
 
 def _record(proof: Proof) -> Iterator[str]:
-    """What the proved record says, and about which proposal; nothing if it is not a council's record."""
+    """A description of the proved record and its proposal; nothing if it is not a council's record."""
     from council.cli import render
     from council.journal import history
     from council.journal.packets import unpacked

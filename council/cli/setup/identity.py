@@ -269,7 +269,7 @@ def _rendered(config: CouncilConfig, files: CharterFiles, counted: list[SeatShar
 
 
 def _shares(counted: list[SeatShares]) -> RenderableType:
-    """How many tokens each seat has for these texts, and how many they take."""
+    """The tokens that each seat has for these texts, and the tokens that they take."""
     from rich.text import Text
 
     from council.cli.render import table
