@@ -1,4 +1,4 @@
-"""The interface of a mind: it is shown a case, and returns an opinion. A mind needs no Ray and no keys.
+"""The interface of a mind: a mind is shown a case, and returns an opinion. It needs no Ray and no keys.
 
 A mind is any object with a ``review(case)`` method, plain or async, or a bare function of one case:
 

@@ -50,7 +50,7 @@ def text(value: object, style: str = "") -> Text:
 
 
 def standing_word(decision: Decision) -> str:
-    """The one word for how a proposal stands."""
+    """The standing of a proposal, in one word."""
     return decision.outcome or decision.standing
 
 
@@ -170,11 +170,11 @@ def came_to(entry: Entry) -> Text:
     for decision in entry.decisions:
         how = standing_word(decision)
         found = Text.assemble(" → ", (how, f"bold {OUTCOME_STYLES[how]}"))
-        # What a human, a client or Prime said stands in the record itself.
+        # The words of a human, a client or Prime are in the record itself.
         shown = entry.kind in ("answer", "cancellation")
         return found if shown else found.append(f", {line(decision.reason, 120)}")
     for escalation in entry.escalations:
-        # Why a seat gives nothing stands in the record itself.
+        # The reason why a seat gives nothing is in the record itself.
         why = escalation.detail.removesuffix(f": {entry.data.get('why')}")
         return Text.assemble(" → ", ("to a human", "bold yellow"), f", {line(why, 120)}")
     return Text()

@@ -94,7 +94,7 @@ def _submitted_before(state: CouncilState, event: ev.ProposalSubmitted) -> Effec
 
 
 def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
-    """The decision on a proposal, or how it stands with a human; None while the council deliberates.
+    """The decision on a proposal, or its standing with a human; None while the council deliberates.
 
     Raises Refused (``unknown_proposal``) for an id that was never submitted.
     """

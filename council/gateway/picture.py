@@ -1,8 +1,7 @@
 """Selects from a council's status what the panel shows, with or without the content of proposals.
 
-Each field is named here, so that no other field of a status is shown. Without content there is no text that a
-proposal, a mind or a human wrote, only ids, stages, outcomes, ages and figures (rules 1.14 leaves content to those
-who may see it).
+Each field is named here, so that no other field of a status is shown. Without content there are only ids, stages,
+outcomes, ages and figures, and no text by a proposal, a mind or a human (rules 1.14).
 """
 
 from __future__ import annotations

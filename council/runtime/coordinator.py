@@ -227,7 +227,7 @@ class Coordinator:
                 now = self._clock.now()
             trouble = self._journal.trouble
             while trouble is None and (away := self._driver.receive(opened, now, session)):
-                self._settle()  # for what stands before it: the read takes a while, and may be cancelled
+                self._settle()  # for the messages before it: the read takes a while, and may be cancelled
                 try:
                     await self._take_back(away)
                     trouble = self._journal.trouble  # it may have begun meanwhile

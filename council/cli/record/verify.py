@@ -51,13 +51,13 @@ def verify(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Verify a journal: name its first bad record, or say that it holds.
+    """Verify a journal: name its first bad record, or report that it is valid.
 
     Finds records that were changed, moved, inserted or lost, also while a council writes. Finds errors in the search
     index of the store. To find that the end was cut off, or that the whole journal was replaced, it needs a
     checkpoint that was kept elsewhere.
 
-    Exits 1 if the journal, the checkpoint or the proof does not hold.
+    Exits 1 if the journal, the checkpoint or the proof is not valid.
     """
     report = Report(as_json=json)
     if proof is not None:
