@@ -5,7 +5,7 @@ A mind is any object with a ``review(case)`` method, plain or async, or a bare f
     async def careful(case: Case) -> Opinion:
         if "prod" in case.summary:
             return Opinion.no("production is off limits", risk_level="high")
-        return Opinion.yes("nothing speaks against it", confidence=0.8)
+        return Opinion.yes("no objection", confidence=0.8)
 
 A plain (not async) ``review`` runs on a thread of its own, so it may block; an async one must not.
 The seat called Prime also needs ``rule(case, ballots)``, which rules on escalated proposals (rules 1.8). If Prime

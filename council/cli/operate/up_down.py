@@ -77,7 +77,7 @@ def down(
         raise Unreachable(f"no council named {wanted!r} is up here: there is nothing to take down")
     if kept.stale():
         host_launch.forget(kept)
-        said = f"it had crashed: its process {kept.pid} had ended already"
+        said = f"it had crashed; its process {kept.pid} had ended already"
     else:
         if not yes:
             _confirm_down(wanted, config, report)
