@@ -95,7 +95,7 @@ class CodeMind:
         return observed(case, stream)
 
     def review(self, case: Case) -> Opinion:
-        """What static checks find in the case's code. Blocks for about a second if there is code."""
+        """Returns its opinion, by static checks of the case's code. Blocks for about a second if there is code."""
         reading = _reading_of(case)
         if not (reading.files or reading.blocks or reading.faults):
             reason = f"there is no code to judge: no diff, no code block {METHOD}"
@@ -129,7 +129,7 @@ def _reading_of(case: Case) -> ScannedText:
 
 @dataclass(slots=True)
 class _Examination:
-    """What the examination of a change has found so far."""
+    """The findings about a change so far."""
 
     old: list[PythonPiece] = field(default_factory=list)
     new: list[PythonPiece] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """The messages between members of a council: the GCP-Core envelope and its five bodies, as values.
 
-Knows shapes and limits, and JSON as people write it. Knows nothing of wires, keys, quorum or time: the caller passes
-an envelope's id and timestamp.
+This module has the shapes and limits, and reads JSON as people write it. ``codec`` has the bytes on the wire, and
+``signing`` the keys. No clock is read: the caller passes an envelope's id and timestamp.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class Action(Model):
 
 
 class Turn(Model):
-    """What a person said or a tool printed before a proposal was made. It is data from outside (rules 1.14).
+    """One turn before a proposal was made: the words of a person, or the output of a tool.
+
+    It is outside data (rules 1.14).
 
     ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
     """
@@ -112,7 +114,7 @@ class Turn(Model):
 
 
 class Requester(Model):
-    """Who asks, as the proposer's client says: nobody has checked it.
+    """The requester of a proposal, as the proposer's client states it. It is not verified.
 
     ``agent`` is the program or agent that asks, ``user`` its user on ``host``, ``folder`` its working folder, and
     ``repository`` the git repository there. Each is text of 1 to 200 characters on one line, or None.

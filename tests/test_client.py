@@ -504,7 +504,7 @@ def test_an_answer_that_can_not_be_meant_is_refused(split: Council, tmp_path: Pa
             split.answer(escalation_id, approve=True)
     waiting = str(split.propose("x").escalation_id)
     for human in ("../../evil", "Ada Lovelace", " "):
-        with pytest.raises(CallerError, match="no human's name"):
+        with pytest.raises(CallerError, match="not a valid name of a human"):
             split.answer(waiting, approve=True, human=human)
     with pytest.raises(NotEnrolled):
         split.answer(waiting, approve=True, human="mallory")

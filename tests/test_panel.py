@@ -784,7 +784,7 @@ def test_it_is_put_where_none_is_and_in_place_of_an_earlier_one_and_never_of_ano
         assert path.read_text(encoding="utf-8") == text
     for anothers in ('{"uid": "other"}', "{}", "[]", "not JSON", "", '{"uid": ["council"]}'):
         path.write_text(anothers, encoding="utf-8")
-        with pytest.raises(OperatorError, match="another's dashboard, and stays as it is"):
+        with pytest.raises(OperatorError, match="another dashboard, and is not replaced"):
             grafana.put(text, path.parent)
         assert path.read_text(encoding="utf-8") == anothers
     assert [each.name for each in path.parent.iterdir()] == ["council.json"]

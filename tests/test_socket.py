@@ -412,7 +412,7 @@ def test_a_folder_that_others_may_enter_holds_no_socket() -> None:
 def test_a_folder_of_another_user_holds_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     known.folder()
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
-    with pytest.raises(OperatorError, match="is no folder of this user's"):
+    with pytest.raises(OperatorError, match="is not a folder of this user"):
         place(NAME)
 
 

@@ -1,4 +1,4 @@
-"""Runs a mind's methods, plain ones on threads because they may block, and words what a mind did wrong."""
+"""Runs a mind's methods, plain ones on threads because they may block, and describes a mind's errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class MindRunner:
         self._observation_threads = Threads(seat, "looks at others", LOOKS_HUNG_MAX)
 
     async def run(self, kind: str, case: Case, *more: Any) -> Any:
-        """What the method for this kind of work returns. Raises what it raises, TypeError if the mind has none."""
+        """Returns what the method for this kind of work returns.
+
+        Raises its errors, and TypeError if the mind has none.
+        """
         with tracing.work(self._spans, self._seat, case.proposal_id, kind):
             method = getattr(self._mind, METHODS[kind], None)
             if method is None:
@@ -111,7 +114,7 @@ class Threads:
 
 
 def in_words(error: BaseException) -> str:
-    """What a mind raised, or which invalid value it returned, as a text for people."""
+    """Describes what a mind raised, or which invalid value it returned, as a text for people."""
     if isinstance(error, EnvelopeError):
         return f"its mind returned nonsense: {error}"
     text = _text_of(error, str)
@@ -121,7 +124,7 @@ def in_words(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where a mind raised, as Python prints it, cut and printable; empty for errors that say all in their text.
+    """The traceback of a mind's error, cut and printable; empty for errors whose text says enough.
 
     These are the package's own: a model that can't be reached, a spent budget, an invalid return value.
     """
@@ -136,7 +139,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def short(value: Any) -> str:
-    """What a mind returned, cut for an error message."""
+    """A value that a mind returned, cut for an error message."""
     text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -1,4 +1,4 @@
-"""This process's hold on a council: its port, its thread, its session, and closing them.
+"""A council that this process has joined: its port, its thread and its session, and how they are closed.
 
 ``wait`` runs the council's coroutines from a thread, and ``run`` from any event loop.
 """
@@ -124,7 +124,7 @@ class Handle:
         return InlineDecision(**{name: getattr(decision, name) for name in decision.__struct_fields__})
 
     def close(self) -> None:
-        """Ends a council that is owned. Leaves one that is not."""
+        """Closes the session. Ends the council if it is owned."""
         if self._closed:
             return
         self.background.refuse_own_thread()

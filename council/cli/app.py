@@ -92,7 +92,7 @@ def _all(
     """Three minds vote before an agent acts."""
 
 
-# As council --help has them: headings, and the commands and groups of commands below each.
+# In the order of council --help: headings, and below each its commands and groups of commands.
 _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
     "Decide": {
         "propose": commands.propose,

@@ -1,8 +1,8 @@
-"""What a human is shown of an escalation: first what is to be approved, then all that helps to decide.
+"""Draws an escalation for a human: first the action to approve, then what helps to decide.
 
-The order is: the action with its arguments, the change, who asks, the risk and the time; the votes; what is not
-known, the options and the next step; and the commands that answer it. A card fits 24 lines of 80 columns. What does
-not fit is cut, and a line says how much is left out and which command shows it.
+The order is: the action with its arguments, the change, who asks, the risk and the time; the votes; the gaps in what
+is known, the options and the next step; and the commands that answer it. A card fits 24 lines of 80 columns. What
+does not fit is cut, and a line says how much is left out and which command shows it.
 
 Everything from outside goes through ``clean``: control characters and invisible ones are shown as their numbers.
 """
@@ -38,7 +38,7 @@ STATIC_ONLY = "no model read it: these votes are from static checks alone"
 
 
 def council_options(where: Where) -> list[str]:
-    """The options by which a command was told its council, for the next command."""
+    """The options that named the council in this command, to be used in the next one."""
     given = (("--name", where.name), ("--address", where.address), ("--config", where.config))
     return [f"{option} {shlex.quote(str(value))}" for option, value in given if value is not None]
 
@@ -110,7 +110,7 @@ class Card:
         yield from sheet.change(self._of.body)
 
     def _facts(self, sheet: _Sheet, rows: int | None) -> list[Text]:
-        """What the proposer says of its action, who asks, the risk, the age and the time left."""
+        """The facts: what the proposer says about its action, who asks, the risk, the age and the time left."""
         of = self._of
         if rows is not None and sheet.is_narrow:
             rows += 3
@@ -151,7 +151,7 @@ class Card:
         return found
 
     def _rest(self, sheet: _Sheet, rows: int | None) -> list[Text]:
-        """What is not known, the options, and the next step."""
+        """The rest: what is not known, the options, and the next step."""
         of = self._of
         told = {f"{each.seat} abstained: {each.reason}" for each in of.ballots}
         gaps = [gap for gap in of.gaps if gap not in told]
@@ -173,7 +173,7 @@ class Card:
 
         options = self._of.options
         if len(options) == 2 and (options[0].pros, options[0].cons) == (options[1].cons, options[1].pros):
-            # What speaks for the one speaks against the other.
+            # The pros of one option are the cons of the other.
             yield "options", ", or ".join(f"{each.name} (for it: {named(each.pros)})" for each in options)
             return
         for option in options:

@@ -1,8 +1,8 @@
 """Connects a command to its council: a running one, one on Ray for this run, or one in process.
 
 ``propose`` needs a running council, unless an option says otherwise. ``review`` uses one in process if none was named
-and none is up, because a gate in a CI job must not depend on other processes, and the rules are the same. A note on
-stderr says so, also if a council was brought up and has crashed.
+and none is up: a gate in a CI job must not depend on other processes, and the rules are the same. A note on stderr
+says so, also if a council was brought up and has crashed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _OF_A_KEY = ("base_url", "api_key_env", "api_key_file")
 
 @dataclass(slots=True)
 class Where:
-    """Which council to use, by the command line and the configuration, which is read once.
+    """Names the council to use, by the command line and the configuration, which is read once.
 
     Without ``trusts_folder`` no configuration is looked for around the working folder: a change under review must not
-    choose its own jury, nor have a class of its choosing built.
+    choose the seats that review it, or a class that is imported.
     """
 
     config: Path | None = None

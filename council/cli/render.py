@@ -51,7 +51,7 @@ def text(value: object, style: str = "") -> Text:
 
 
 def standing_word(decision: Decision) -> str:
-    """The one word for how a proposal stands."""
+    """The standing of a proposal, in one word."""
     return decision.outcome or decision.standing
 
 
@@ -118,7 +118,7 @@ _STYLES = {**VOTE_STYLES, **{how: f"bold {style}" for how, style in OUTCOME_STYL
 
 
 def row(found: Entry | Event, *, dated: bool = False) -> Text:
-    """A record or an event on one line: when, of a record its place, kind, proposal, what, and what came of it."""
+    """A record or an event on one line: its time, a record's position, its kind, proposal, facts and result."""
     at = found.at.astimezone()
     when = at.isoformat(timespec="seconds") if dated else f"{at:%H:%M:%S}"
     place, about = "", found.proposal_id
@@ -151,7 +151,7 @@ def style(found: Entry | Event) -> str:
 
 
 def happened(found: Entry | Event) -> Text:
-    """What happened and what came of it, on one line."""
+    """The facts and the result of an event, on one line."""
     act, detail = phrase(found.kind, found.data)
     shown = Text(line(act, DETAIL_CHARS_MAX))
     if isinstance(found, Entry):
@@ -162,7 +162,7 @@ def happened(found: Entry | Event) -> Text:
 
 
 def came_to(entry: Entry) -> Text:
-    """What a record decided or escalated, if anything."""
+    """The decisions and escalations of a record, if any."""
     if entry.more or len(entry.decisions) + len(entry.escalations) > 1:
         ends = Counter(str(each.outcome) for each in entry.decisions)
         ends.update("to a human" if end is None else end for end in entry.more.values())
@@ -171,18 +171,18 @@ def came_to(entry: Entry) -> Text:
     for decision in entry.decisions:
         how = standing_word(decision)
         found = Text.assemble(" → ", (how, f"bold {OUTCOME_STYLES[how]}"))
-        # What a human, a client or Prime said stands in the record itself.
+        # The words of a human, a client or Prime are in the record itself.
         shown = entry.kind in ("answer", "cancellation")
         return found if shown else found.append(f", {line(decision.reason, 120)}")
     for escalation in entry.escalations:
-        # Why a seat gives nothing stands in the record itself.
+        # The reason why a seat gives nothing is in the record itself.
         why = escalation.detail.removesuffix(f": {entry.data.get('why')}")
         return Text.assemble(" → ", ("to a human", "bold yellow"), f", {line(why, 120)}")
     return Text()
 
 
 def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:
-    """What happened, by the kind and the data of a record or an event. What it says may hold anything."""
+    """Describes a record or an event by its kind and data. The text may hold anything."""
     return _row_of(kind).phrase(data)
 
 
@@ -254,7 +254,7 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
     if decided.static_only:
         yield "seen", Text(NO_OBJECTION)
     if decided.early:
-        yield "early", Text("no ballot still to come could have turned it")
+        yield "early", Text("no missing ballot could have changed the result")
     if decided.degraded:
         yield "degraded", Text("decided without every seat that should have voted", "yellow")
     if decided.spent:
@@ -270,7 +270,7 @@ def _answering(escalation_id: str) -> str:
 
 
 def spending(accounts: Sequence[Account]) -> str:
-    """What the seats' models cost, in words: all of it, by seat, and what is not known yet."""
+    """The cost of the seats' models, in words: in total, by seat, and what is not known yet."""
     spent = sum((account.spent for account in accounts), Spend())
     held = sum((account.held for account in accounts), Spend())
     said = f"{spent} ({', '.join(f'{each.seat} {each.spent.tokens:,}' for each in accounts)})"

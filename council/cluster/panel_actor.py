@@ -346,7 +346,7 @@ def logs_folder() -> Path:
 
 
 def grafana() -> dict[str, str | None]:
-    """What the Metrics tab of Ray's dashboard shows: ``host``, None if nothing answers there."""
+    """The content of the Metrics tab of Ray's dashboard: ``host``, None if nothing answers there."""
     url = dashboard_url()
     if url is None:
         return {"host": None}

@@ -88,7 +88,7 @@ def tells(title: str, level: str = "warning", **facts: Fact) -> Callable[[Any], 
 
 
 class Phrase(NamedTuple):
-    """What happened: who did what, in short, and the details."""
+    """A description of an event: who did what, in short, and the details."""
 
     act: str
     detail: str = ""

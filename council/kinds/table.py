@@ -177,7 +177,6 @@ _ROWS = (
     Row(
         "cancellation",
         ("{sender}", "{reason}"),
-        label="taken back",
         event=ev.ProposalCancelled,
         message=MessageSpec("INFO", incoming.cancellation, "cancel", by="any"),
     ),

@@ -1,6 +1,6 @@
-"""What waits for a human, with what its proposal asks for: the action, its arguments, and who asks.
+"""The escalations that wait for a human, each with its proposal's action, arguments and requester.
 
-The core knows a proposal by its summary. The rest is in the proposal's envelope, which goes along to whoever asks.
+The core has only the proposal's summary. The rest is in the proposal's envelope, which is sent with the escalation.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Waiting(Escalation, frozen=True):
 
 
 class OpenEscalation(Escalation, frozen=True):
-    """An escalation that waits for a human, with what its proposal asks for.
+    """An escalation that waits for a human, with the contents of its proposal.
 
     ``proposer`` is the client that proposed it, ``requester`` who asks, as that client says. ``action`` is None if
-    the proposal names no tool. ``body`` is the proposal's text, often a change to review. Without its proposal, which
-    was not at hand (``packed``), ``proposer`` is empty, and the action and the body are not known.
+    the proposal names no tool. ``body`` is the proposal's text, often a change to review. If the proposal was not
+    sent with it (``packed``), ``proposer`` is empty, and the action and the body are not known.
     """
 
     proposer: str = ""
@@ -56,7 +56,7 @@ class OpenEscalation(Escalation, frozen=True):
         return max(0.0, now_s - self.asked_wall_s)
 
     def time_left_s(self, now_s: float) -> float:
-        """How many seconds are left to answer it at ``now_s``, in Unix seconds."""
+        """The seconds that are left to answer it at ``now_s``, in Unix seconds."""
         return max(0.0, self.expires_wall_s - now_s)
 
     def document(self, now_s: float) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def waiting_text(summary: str, escalation_id: str) -> str:
 
 
 def with_proposal(escalation: Escalation, envelope: Envelope | None) -> OpenEscalation:
-    """An escalation with what its proposal asks for; without an ``envelope``, what is known is its summary."""
+    """An escalation with the contents of its proposal; without an ``envelope``, only its summary is known."""
     known = {name: getattr(escalation, name) for name in Escalation.__struct_fields__}
     content = None if envelope is None else envelope.content
     if envelope is None or not isinstance(content, Proposal):
@@ -130,7 +130,7 @@ def packed(
 ) -> list[Waiting]:
     """Escalations for a client, oldest first, with the canonical bytes of their proposals.
 
-    One has none if they are kept no more, or if those of newer ones fill ``bytes_max``.
+    An escalation has no bytes if they are no longer kept, or if those of newer ones fill ``bytes_max``.
     """
     found = list[Waiting]()
     for escalation in reversed(waiting):

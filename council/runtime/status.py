@@ -34,7 +34,7 @@ from council.runtime.open_escalations import answering, args_text, argument_text
 
 # So many are listed: of open proposals the oldest, of escalations the newest. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
-ARGS_CHARS_MAX = 2_000  # of an action's arguments, as JSON
+ARGS_CHARS_MAX = 2_000  # characters of an action's arguments, as JSON
 REASON_CHARS_MAX, BODY_CHARS_MAX = 1_000, 4_000  # of a vote's reason, and of a proposal's text
 # This many decisions are listed, found among this many of the newest announcements.
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
@@ -150,7 +150,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
 
 
 def _said(act: Ballot | Ruling) -> dict[str, Any]:
-    """What a ballot and a ruling have in common, the reason cut to what a page shows of it."""
+    """The fields that a ballot and a ruling share, with the reason cut for a page."""
     names = ("seat", "confidence", "risk_level")
     return {**{name: getattr(act, name) for name in names}, "reason": _cut(reason_of(act), REASON_CHARS_MAX)}
 
@@ -159,7 +159,7 @@ def _said(act: Ballot | Ruling) -> dict[str, Any]:
     maxsize=WAITING_MAX
 )  # a status is asked for twice a second, and large arguments take 10 ms to read
 def _asked_for(proposal: bytes) -> dict[str, Any]:
-    """The action, its arguments as JSON text on one line, who asks and the text, of a proposal's canonical bytes."""
+    """The action, its arguments as JSON on one line, who asks, and the text, from a proposal's canonical bytes."""
     envelope = codec.decode(proposal, canonical=True) if proposal else None
     content = None if envelope is None else envelope.content
     action = content.action if isinstance(content, Asked) else None

@@ -6,7 +6,7 @@
         with rejecting("not on a Friday") as council:
             assert deploy(council) == "not deployed"
 
-Nothing is mocked: proposals are checked, signed, voted on and journaled in memory, by the same rules as ever. With
+Nothing is mocked: proposals are checked, signed, voted on and journaled in memory, by the ordinary rules. With
 pytest, the fixtures ``council_approves``, ``council_rejects`` and ``council_escalates`` are such councils. No
 council.toml and no variable of the environment is read. Without ``store``, nothing is written to the user's state
 folder. Importing this module imports neither pydantic nor Ray.

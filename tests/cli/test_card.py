@@ -496,7 +496,7 @@ def test_bytes_that_are_no_text_are_no_answer(cli: Cli, up: Up, monkeypatch: pyt
     case = council.propose("Drop it", action={"tool": "drop", "args": {"db": "prod"}})
     with Person(["a", "\udcff"]).at(monkeypatch) as person:
         assert cli("answer", str(case.escalation_id)).code == 2
-    assert "what was typed is no text in utf-8: nothing was answered" in person.screen.replace("\r\n", " ")
+    assert "the input is not text in utf-8: nothing was answered" in person.screen.replace("\r\n", " ")
     assert council.escalations()
 
 

@@ -101,7 +101,7 @@ WORKS: list[tuple[Any, int, str]] = [
     (["verify", "--url", "store.db"], 0, "holds"),
     (["replay", "--url", "store.db"], 0, "replayed, each with the effects in the journal"),
     (["store", "info", "--url", "store.db"], 0, "sqlite"),
-    (["identity", "show"], 0, "from what ships"),
+    (["identity", "show"], 0, "from the built-in charter"),
     (["status"], 4, "no council named 'council' is up"),
     (["escalations"], 4, "no council named 'council' is up"),
     (["down"], 4, "nothing to take down"),

@@ -71,7 +71,7 @@ def test_one_line_says_outcome_tally_and_who_objected() -> None:
         (APPROVED, "It may be done once"),
         (WAITING, "The human, and nobody else, answers: council answer esc-p1"),
         (replace(REJECTED, outcome="deferred"), "No human answered in time"),
-        (replace(REJECTED, outcome="cancelled"), "It was taken back, for the reason above"),
+        (replace(REJECTED, outcome="cancelled"), "It was cancelled, for the reason above"),
     ],
 )
 def test_an_explanation_names_the_id_every_objection_and_what_can_be_done(

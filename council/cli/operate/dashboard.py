@@ -38,8 +38,8 @@ def dashboard(
 ) -> int:
     """Show the addresses of panel, Ray dashboard and Grafana.
 
-    The panel shows seats and their heartbeats, what is open, decisions and spending; with its token also what the
-    proposals say. Ray's dashboard shows the actors, each heartbeat as a task, and the council's log under Logs.
+    The panel shows seats and their heartbeats, open proposals, decisions and spending; with its token, also the text
+    of proposals. Ray's dashboard shows the actors, each heartbeat as a task, and the council's log under Logs.
     """
     if context.invoked_subcommand is not None:
         return DONE
@@ -83,7 +83,7 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
     """Install the council's dashboard for Grafana.
 
     It is written to a folder of Ray's session on its head node. A Grafana that was started with Ray's own settings
-    reads it within seconds. A file of others is left as it is.
+    reads it within seconds. A file that is another dashboard is not replaced.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running", over_ray=True) as (council, _):

@@ -77,7 +77,7 @@ def down(
         raise Unreachable(f"no council named {wanted!r} is up here: there is nothing to take down")
     if kept.stale():
         host_launch.forget(kept)
-        said = f"it had crashed, for its process {kept.pid} had ended already"
+        said = f"it had crashed; its process {kept.pid} had ended already"
     else:
         if not yes:
             _confirm_down(wanted, config, report)
@@ -100,7 +100,7 @@ def _confirm_down(name: str, config: Path | None, report: Report) -> None:
     except CouncilError as error:
         open_now = f"open proposals can't be read ({error})"
     if report.as_json or not sys.stdin.isatty():
-        raise UsageFault(f"council {name!r}: {open_now}; give --yes to take it down all the same")
+        raise UsageFault(f"council {name!r}: {open_now}; give --yes to take it down anyway")
     report.note(f"council {name!r}: {open_now}.")
     if not typer.confirm("Take it down?", err=True):
         raise Interrupted(f"council {name!r} stays up", REJECTED)
@@ -140,8 +140,8 @@ def watch(
 ) -> int:
     """Watch the council live.
 
-    Seats, open proposals, ballots as they land, decisions. q or Ctrl-C ends.
-    Without a terminal it prints one line for each event.
+    Shows seats, open proposals, ballots as they are cast, and decisions. Press q or Ctrl-C to end. Without a terminal
+    it prints one line for each event.
     """
     report = Report(as_json=json)
     where = Where(config, name, address)
