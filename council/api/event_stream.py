@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from council.api.handle import Handle
+from council.kinds.row import EventKind
 from council.runtime.questions import AskEvents
-
-if TYPE_CHECKING:
-    from council.kinds.table import EventKind
 
 # How many seconds a request for new events stays open at the council before it is repeated.
 WAIT_S = 10.0
