@@ -371,7 +371,6 @@ def test_where_ray_leads_to_it_no_socket_is_tried(monkeypatch: pytest.MonkeyPatc
     ray = Ray(monkeypatch)
     with Host() as host:
         over_ray(ray, address="192.0.2.1:6379")
-        over_ray(ray, over_ray=True)
         known.write(entry(NAME, pid=os.getpid(), machine="far"))
         over_ray(ray)
         known.write(host.entry)
