@@ -9,7 +9,6 @@ from __future__ import annotations
 from council.core import effects as do
 from council.core import events as ev
 from council.kinds import identity, incoming, phrases
-from council.kinds.row import EventKind as EventKind
 from council.kinds.row import Line, MessageSpec, Metric, Phrase, Row, counter, tells, timed
 
 _CALL = "seat model"

@@ -1,5 +1,4 @@
-"""The questions to a council. A question is a small message with the type of its answer; it does not
-change the council.
+"""The questions to a council. A question is a small message with the type of its answer; the council stays as it is.
 
 A new question is a class here, and its case in ``Coordinator.ask``.
 """
