@@ -186,7 +186,7 @@ def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:
 
 def _row_of(kind: str) -> Row:
     """The row of a kind; of one that a newer council has, what shows its data."""
-    from council.kinds.table import BY_KIND  # with all that reads a message, for the commands that show what happened
+    from council.kinds.table import BY_KIND  # it loads all that reads a message
 
     return BY_KIND.get(kind) or Row(kind, lambda data: Phrase("", str(dict(data))))
 
