@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
@@ -224,10 +223,6 @@ BODIES: dict[MessageType, type[Body]] = {
     "ESCALATION": Escalation,
     "HEARTBEAT": Heartbeat,
 }
-# Like ``Model.checked``, but the envelope reports the errors.
-_CONTENT: dict[MessageType, Callable[[object], Body]] = {
-    word: body.__pydantic_validator__.validate_python for word, body in BODIES.items()
-}
 
 
 def _content(value: object, info: ValidationInfo) -> Body:
@@ -236,7 +231,8 @@ def _content(value: object, info: ValidationInfo) -> Body:
     word = others.get("type")
     if word is None:  # the type itself is invalid and reported, so the content can't be checked
         return cast(Body, value)
-    body = _CONTENT[word](value)
+    # Like ``Model.checked``, but the envelope reports the errors.
+    body = cast(Body, BODIES[word].__pydantic_validator__.validate_python(value))
     if word == "VOTE" and "parent_id" in others and others["parent_id"] != cast(Vote, body).proposal_id:
         # rules 1.2: a ballot's parent is its proposal.
         raise refusal("must be the proposal voted on, content.proposal_id", field="parent_id")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from council.api.handle import Handle
-from council.kinds.table import EventKind
+from council.kinds.row import EventKind
 from council.runtime.questions import AskEvents
 
 # How many seconds a request for new events stays open at the council before it is repeated.

@@ -198,13 +198,11 @@ def connect(
     sender: str | None,
     key: bytes | None,
     settings: Mapping[str, Any],
-    *,
-    over_ray: bool = False,
 ) -> Handle:
-    """See ``Council.connect``. With ``over_ray`` this process is connected to the council's Ray in any case."""
+    """See ``Council.connect``."""
     refuse_unknown("connect", settings, ClientSettings.__annotations__)
     wanted = configured(config, {**settings, "ray_address": address, "name": name})
-    found = None if over_ray else _by_socket(wanted)
+    found = _by_socket(wanted)
     if found is not None:
         port, background = found
         return Handle(port, port.config, sender, key, owned=False, background=background)

@@ -113,26 +113,21 @@ def _config_option(file: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(
-    where: Where, report: Report, *, sole: Sole = "error", over_ray: bool = False
-) -> Iterator[tuple[Council, How]]:
+def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tuple[Council, How]]:
     """The council, closed at the end, or left if it runs by itself. ``sole``: what to do if none is up.
-
-    With ``over_ray`` this process is connected to Ray, for what only Ray knows.
 
     Raises UsageFault, ConfigError, MindError, Unreachable, VersionMismatch, NameTaken.
     """
     if where.inline and (where.launch or where.address is not None):
         raise UsageFault("--inline runs a council in this process: leave out --launch and --address")
-    council, how = _connect(where, report, sole, over_ray)
+    council, how = _connect(where, report, sole)
     try:
         yield council, how
     finally:
         council.close()
 
 
-def _connect(where: Where, report: Report, sole: Sole, over_ray: bool) -> tuple[Council, How]:
-    from council.api import handle
+def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     from council.api.client import Council
     from council.cluster import known
     from council.config.origins import RAY_ORIGIN
@@ -146,10 +141,6 @@ def _connect(where: Where, report: Report, sole: Sole, over_ray: bool) -> tuple[
         if config.ray_address is not None or known.running(config.name) is not None:
             with waiting(report, f"connecting to {config.name}"):
                 neutral_folder()
-                if over_ray:
-                    return Council(
-                        handle.connect(None, None, config, None, None, {}, over_ray=True)
-                    ), "connected"
                 return Council.connect(config=config), "connected"
         if sole != "inline" or where.name is not None:
             known.located(config.name)  # it may have crashed

@@ -24,7 +24,6 @@ from council.core.state import Spend
 from council.journal.entries import Entry
 from council.kinds.phrases import ID_SHOWN, certainty
 from council.kinds.row import Phrase, Row
-from council.kinds.table import BY_KIND
 from council.kinds.text import clean, count, line, span
 
 if TYPE_CHECKING:
@@ -188,6 +187,8 @@ def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:
 
 def _row_of(kind: str) -> Row:
     """The row of a kind; of one that a newer council has, what shows its data."""
+    from council.kinds.table import BY_KIND  # it loads all that reads a message
+
     return BY_KIND.get(kind) or Row(kind, lambda data: Phrase("", str(dict(data))))
 
 

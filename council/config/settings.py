@@ -85,7 +85,7 @@ class SeatSettings(TypedDict, total=False):
 class _Settings(BaseModel):
     """Settings that are checked when they are created. All faults are in one ConfigError, which names their keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -564,7 +564,7 @@ ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether t
 def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
     """One check for each key, so that every wrong value of every source is found."""
     adapter: Any = TypeAdapter  # type checkers don't accept a value as its argument
-    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    strict = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)  # few keys are given
     return {
         key: adapter(Annotated[(info.annotation, info)], config=strict)
         for key, info in model.model_fields.items()

@@ -43,6 +43,7 @@ from council.runtime.questions import (
     AskEscalations,
     AskEvents,
     AskHistory,
+    AskPages,
     AskStatus,
     Question,
 )
@@ -284,6 +285,8 @@ class Coordinator:
                 answer = await self.history(asked.wanted)
             case AskEvents():
                 answer = await self.events(asked.after, asked.limit, asked.wait_s)
+            case AskPages():  # it serves none itself
+                answer = {"panel": None, "dashboard": None, "grafana": None, "installed": None}
             case _:
                 raise OperatorError(f"{type(asked).__name__} is not a question that a council answers")
         return cast(T, answer)

@@ -207,6 +207,10 @@ COMMANDS = (
     ["watch", "--since", "0", "--once"],
     ["propose", "Raise the cache limit"],
     ["doctor", "--offline"],
+    ["escalations", "--all"],
+    ["dashboard", "--token"],
+    ["dashboard", "install"],
+    ["top"],
 )
 
 
