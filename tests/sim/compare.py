@@ -227,7 +227,7 @@ def _ended(driver: Any, shadow: Any) -> dict[str, Any]:
 
 def entries(used: Any) -> set[bytes]:
     """The ids that are used up, each with what it is used for; snapshots may hold one twice."""
-    size, filled = used._index._size, filter(None, used._index._buckets)
+    size, filled = used._index._size, used._index._buckets.values()
     return {bytes(each[at : at + size]) for each in filled for at in range(0, len(each), size)}
 
 
