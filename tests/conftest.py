@@ -60,9 +60,8 @@ FIRST = (
 
 # They share councils that ``council up`` brought up, each with a Ray of its own (fixtures of tests/ray/conftest.py).
 BY_COMMAND = ("tests/ray/test_cli_ray.py", "tests/ray/test_dashboard.py", "tests/ray/test_hold.py")
-# Their Rays are their own: each test has one, or the module has some nodes.
-OF_THEIR_OWN = ("tests/ray/test_nodes.py", "tests/ray/test_reaper.py", "tests/ray/test_reconnect.py")
-OF_THE_MODULE = ("tests/ray/test_cluster.py",)
+# A test of these shares nothing with others, and some take minutes: it may run in any process.
+ALONE = ("tests/ray/test_reconnect.py", "tests/chaos/")
 
 
 class Folder(pytest.Package):
@@ -106,8 +105,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """In several processes; what tests share is made once in each, so those of a module stay together.
 
     Those on Ray wait most of their time. So those of councils that a command brought up run in one process, and those
-    that share another Ray beside them in a second one, after those with a Ray of their own, which may run in either.
-    Those of the journal share a PostgreSQL.
+    that share another Ray beside them in a second one. Those of the journal share a PostgreSQL.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -115,13 +113,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith(BY_COMMAND):
                 return "tests/ray, by command"
-            if nodeid.startswith(OF_THEIR_OWN):
+            if nodeid.startswith(ALONE):
                 return nodeid
-            if nodeid.startswith("tests/ray/") and not nodeid.startswith(OF_THE_MODULE):
+            if nodeid.startswith("tests/ray/"):
                 return "tests/ray"
             if nodeid.startswith(("tests/journal/", "tests/hold/test_journal.py")):
                 return "tests/journal"
-            return nodeid if nodeid.startswith("tests/chaos/") else nodeid.partition("::")[0]
+            return nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False  # the order is ours
     return Scheduling(config, log)
