@@ -7,13 +7,14 @@ hash are too unlikely to matter.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 KEY_BYTES = 12
 # Of a message's digest this much is kept: no sender can make two messages that have it in common.
 _DIGEST_BYTES = 16
-# A lookup reads one of these from end to end: some hundred entries where a council has made 100,000 decisions.
+# As many at most. A lookup reads one of these from end to end: some hundred entries where a council has made 100,000 decisions.
 BUCKETS = 4_096
 
 
@@ -27,7 +28,7 @@ class HashIndex:
 
     def __init__(self, value_bytes: int) -> None:
         self._size = KEY_BYTES + value_bytes
-        self._buckets = [bytearray() for _ in range(BUCKETS)]
+        self._buckets: defaultdict[int, bytearray] = defaultdict(bytearray)
 
     def get(self, text: str) -> bytes | None:
         bucket, at = self._place(key_of(text))
