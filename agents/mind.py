@@ -1,11 +1,11 @@
-"""The interface of a mind: it is shown a case and returns an opinion. Knows nothing of Ray, keys or other minds.
+"""The interface of a mind: a mind is shown a case, and returns an opinion. It needs no Ray and no keys.
 
 A mind is any object with a ``review(case)`` method, plain or async, or a bare function of one case:
 
     async def careful(case: Case) -> Opinion:
         if "prod" in case.summary:
             return Opinion.no("production is off limits", risk_level="high")
-        return Opinion.yes("nothing speaks against it", confidence=0.8)
+        return Opinion.yes("no objection", confidence=0.8)
 
 A plain (not async) ``review`` runs on a thread of its own, so it may block; an async one must not.
 The seat called Prime also needs ``rule(case, ballots)``, which rules on escalated proposals (rules 1.8). If Prime
@@ -31,7 +31,10 @@ COST_MAX = 10**12
 
 
 class Turn(NamedTuple):
-    """What a person said or a tool printed before a proposal was made. ``role`` is a word such as ``user``."""
+    """One turn before a proposal was made: the words of a person, or the output of a tool.
+
+    ``role`` is a word such as ``user``.
+    """
 
     role: str
     text: str
@@ -111,7 +114,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What a mind thinks of a case. Its seat signs it as a ballot (rules 1.2).
+    """A mind's opinion on a case. Its seat signs it as a ballot (rules 1.2).
 
     ``confidence`` is from 0 to 1. If it is below 0.3, or if ``risk_level`` is high, the proposal goes to Prime's
     ruling (rules 1.8). ``control_packet`` is what the seat's model sent along, if any (rules 6.6). ``escalate`` is a
@@ -167,7 +170,9 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What another seat has said so far at one stage of its work on a case. It is data, like the case (rules 1.14).
+    """The words of another seat so far, at one stage of its work on a case.
+
+    They are data, like the case (rules 1.14).
 
     ``is_whole``: the seat has ended this stage.
     """
@@ -213,7 +218,7 @@ class ObservingMind(Mind, Protocol):
 Review = Callable[[Case], Opinion | Awaitable[Opinion]]
 
 
-# What a seat gives to a mind that calls models or speaks while it thinks
+# Interfaces that a seat gives to a mind that calls models, or speaks while it thinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +267,7 @@ class SpendingMind(Protocol):
 
 
 class PlanStream(Protocol):
-    """What a mind publishes while it works on a ballot. Call its methods on the seat's event loop."""
+    """Publishes a mind's thoughts while it works on a ballot. Call its methods on the seat's event loop."""
 
     def publish(self, proposal_id: str, stage: str, text: str) -> None:
         """Publishes a piece of the mind's thoughts at this stage. Never pass any part of a ballot."""

@@ -1,8 +1,8 @@
 """A mind backed by a language model: sends it prompts, and reads ballots and rulings from its answers.
 
-This module knows the order of the calls. After an invalid answer the model is asked once more and shown the error;
-after a second one the ballot is lost. ``llm/accept.py`` knows what an answer must hold, ``llm/stages.py`` the stages,
-``prompting/`` how prompts are made, and ``llm/calls.py`` how a model is called.
+This module has the order of the calls. After an invalid answer the model is asked once more and shown the error;
+after a second one the ballot is lost. ``llm/accept.py`` checks an answer, ``llm/stages.py`` has the stages,
+``prompting/`` makes the prompts, and ``llm/calls.py`` calls the model.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ModelMind:
         return ruling if self.floor is None else await self.floor.under_ruling(case, ruling)
 
     async def observe(self, case: Case, stream: Stream) -> Observation:
-        """What the model finds in another seat's work. Raises as ``review`` does; there is then no observation.
+        """The model's observation of another seat's work. Raises as ``review`` does; there is then no observation.
 
         The call is independent and made once. It leaves no trace in the mind's own ballot (rules 6.7).
         """
@@ -231,7 +231,7 @@ class ModelMind:
     async def _answered(
         self, case: Case, prompt: Awaitable[Prompt], reader: Reader[T], *, asks_again: bool = True
     ) -> T:
-        """What is read from the answer to this one prompt."""
+        """Returns what is read from the answer to this one prompt."""
         return await self._within(
             case, lambda work: self._ask(case, prompt, reader, work, asks_again=asks_again)
         )
@@ -258,7 +258,7 @@ class ModelMind:
         says: bool = False,
         asks_again: bool = True,
     ) -> T:
-        """What is read from the answer. If ``says`` is set, the answer is published as it arrives."""
+        """Returns what is read from the answer. If ``says`` is set, the answer is published as it arrives."""
         prompt, first = self._logged(prompted if isinstance(prompted, Prompt) else await prompted), ""
         shown = prompt.messages  # written by others; when it is asked again it may correct its own answer
         while True:

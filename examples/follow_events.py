@@ -1,4 +1,4 @@
-"""What happens in a council, as it happens: ballots as they land, decisions, escalations."""
+"""Follows the events of a council as they occur: ballots, decisions, escalations."""
 
 from council import Council
 

@@ -1,4 +1,4 @@
-"""An agent's loop: the council stands in front of one tool.
+"""An agent's loop, with a council in front of one tool.
 
 The agent here is a list of tool calls. A real one asks its model for the next call, and shows it each result.
 """

@@ -7,7 +7,7 @@ An envelope is an array by position, so that names cost nothing and bytes have o
 If the message has metadata, it follows these. Content, action, turn, requester and metadata are arrays of the fields
 of their class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd number of
 digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order of their
-code points. Equal envelopes have equal bytes, in every process. Knows nothing of keys.
+code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
 
 A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
 envelope's metadata, both at the end, and 1.2 a proposal's requester. An envelope without these has the same array as

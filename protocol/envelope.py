@@ -1,14 +1,13 @@
 """The messages between members of a council: the GCP-Core envelope and its five bodies, as values.
 
-Knows shapes and limits, and JSON as people write it. Knows nothing of wires, keys, quorum or time: the caller passes
-an envelope's id and timestamp.
+This module has the shapes and limits, and reads JSON as people write it. ``codec`` has the bytes on the wire, and
+``signing`` the keys. No clock is read: the caller passes an envelope's id and timestamp.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
@@ -102,7 +101,9 @@ class Action(Model):
 
 
 class Turn(Model):
-    """What a person said or a tool printed before a proposal was made. It is data from outside (rules 1.14).
+    """One turn before a proposal was made: the words of a person, or the output of a tool.
+
+    It is outside data (rules 1.14).
 
     ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
     """
@@ -112,7 +113,7 @@ class Turn(Model):
 
 
 class Requester(Model):
-    """Who asks, as the proposer's client says: nobody has checked it.
+    """The requester of a proposal, as the proposer's client states it. It is not verified.
 
     ``agent`` is the program or agent that asks, ``user`` its user on ``host``, ``folder`` its working folder, and
     ``repository`` the git repository there. Each is text of 1 to 200 characters on one line, or None.
@@ -222,10 +223,6 @@ BODIES: dict[MessageType, type[Body]] = {
     "ESCALATION": Escalation,
     "HEARTBEAT": Heartbeat,
 }
-# Like ``Model.checked``, but the envelope reports the errors.
-_CONTENT: dict[MessageType, Callable[[object], Body]] = {
-    word: body.__pydantic_validator__.validate_python for word, body in BODIES.items()
-}
 
 
 def _content(value: object, info: ValidationInfo) -> Body:
@@ -234,7 +231,8 @@ def _content(value: object, info: ValidationInfo) -> Body:
     word = others.get("type")
     if word is None:  # the type itself is invalid and reported, so the content can't be checked
         return cast(Body, value)
-    body = _CONTENT[word](value)
+    # Like ``Model.checked``, but the envelope reports the errors.
+    body = cast(Body, BODIES[word].__pydantic_validator__.validate_python(value))
     if word == "VOTE" and "parent_id" in others and others["parent_id"] != cast(Vote, body).proposal_id:
         # rules 1.2: a ballot's parent is its proposal.
         raise refusal("must be the proposal voted on, content.proposal_id", field="parent_id")

@@ -58,7 +58,7 @@ class InternalError(CouncilError):
     code = "internal_error"
 
 
-# What arrives on the wire
+# Messages on the wire
 
 
 class EnvelopeError(CallerError):
@@ -99,7 +99,7 @@ class UnknownSender(CallerError):
     code = "unknown_sender"
 
 
-# What the rules refuse
+# Refusals by the rules
 
 
 class Refused(CallerError):
@@ -119,7 +119,7 @@ class IllegalMove(CallerError):
 
 
 class NotDispatched(CallerError):
-    """A packet can't be dispatched for its ``task``: no handler, or something it needs is missing."""
+    """A packet can't be dispatched for its ``task``: it has no handler, or something that it needs is missing."""
 
     code = "not_dispatched"
 
@@ -148,7 +148,7 @@ class TooManyOpen(OperatorError):
     code = "too_many_open"
 
 
-# What surrounds the council
+# The environment of the council
 
 
 class ConfigError(OperatorError):
@@ -238,7 +238,7 @@ class PositionLost(CallerError):
     code = "position_lost"
 
 
-# What is kept
+# Journals and stores
 
 
 class PacketConflict(CallerError):
@@ -319,7 +319,7 @@ class StoreFull(StoreError):
     code = "store_full"
 
 
-# Errors of a store that may pass by themselves: the operation is tried again.
+# Errors of a store that may be temporary: the operation is tried again.
 PASSING = (StoreLocked, StoreUnreachable, StoreFull)
 
 

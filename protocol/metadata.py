@@ -1,6 +1,6 @@
 """Data that travels with a message but is not part of its content: its trace (W3C Trace Context).
 
-Knows the form of that and nothing of tracing. It is shown to no mind and no model (rules 2.3).
+This module checks its form, and does no tracing. No mind and no model is shown it (rules 2.3).
 """
 
 from __future__ import annotations

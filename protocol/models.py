@@ -178,6 +178,7 @@ class Model(BaseModel):
         allow_inf_nan=False,
         revalidate_instances="always",
         hide_input_in_errors=True,
+        defer_build=True,  # a validator is built when it is first used; most processes use few of them
     )
 
     @classmethod

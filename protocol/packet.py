@@ -1,7 +1,7 @@
 """PacketEnvelope 1.1.0, the form in which everything is kept: shapes, lineage and the canonical bytes.
 
-Knows nothing of stores, clocks or ids: the caller passes the time, the id, and the parents. A packet is frozen all
-the way down. Equal packets have equal bytes and so one hash, in every process.
+This module uses no store and no clock, and makes no ids: the caller passes the time, the id, and the parents. A
+packet is frozen all the way down. Equal packets have equal bytes and so one hash, in every process.
 
 Users' packets are ``PacketEnvelope``, which checks each field and names it in errors. The journal writes and verifies
 millions of ``StoredPacket``: the same fields, read and written by msgspec.

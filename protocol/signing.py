@@ -1,7 +1,7 @@
 """Keys, signatures of messages on the wire, and the keyring of all senders.
 
 HMAC-SHA256 with each sender's own key (rules 1.14). It covers the council's id, so that a message of one council is
-invalid in another (rules 1.12). Knows nothing of senders' permissions.
+invalid in another (rules 1.12). What a sender may do is not checked here.
 """
 
 from __future__ import annotations

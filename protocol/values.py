@@ -327,7 +327,7 @@ class _Freezer:
 
 
 def text_problem(text: str) -> str | None:
-    """Why a text can't be kept, or None: a NUL (rules 4.5), or half of a surrogate pair."""
+    """The reason why a text can't be kept, or None: a NUL (rules 4.5), or half of a surrogate pair."""
     if "\0" in text:
         return NUL
     if not text.isascii():

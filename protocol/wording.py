@@ -1,7 +1,7 @@
-"""What is wrong with a value, in words. pydantic's own messages and patterns never reach a user.
+"""Says in words what is wrong with a value, so that users never see pydantic's own messages and patterns.
 
-``fault_text`` words each type of error that pydantic knows. A pattern is worded by ``matching``, which also makes the
-check, so that no pattern is without words.
+``fault_text`` has words for each type of error in pydantic. ``matching`` makes the check of a pattern together with
+its words, so that no pattern lacks words.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def matching(pattern: str, words: str) -> StringConstraints:
 def fault_text(
     kind: str, context: Mapping[str, Any], value: object, path: str = "", message: str = ""
 ) -> str:
-    """What was expected and what was found; the latter only if it is short.
+    """Says what was expected, and what was found if that is short.
 
     ``kind``, ``context`` and ``value`` are type, ctx and input of a pydantic error. ``path`` ends in ``_s`` for a
     duration in seconds. ``message`` is the text of an error that a validator of ours raised.
@@ -78,11 +78,11 @@ def _too_short(context: Mapping[str, Any], value: Any) -> str:
 
 
 def _entries(context: Mapping[str, Any]) -> str:
-    found = context["actual_length"]  # None for what was not counted to its end
+    found = context["actual_length"]  # None if counting stopped at the limit
     return f"has {'another number of' if found is None else f'{found:,}'} entries"
 
 
-# Texts that say all, without what was found
+# Complete texts, to which the found value is not added
 _ALONE: dict[str, Callable[[Mapping[str, Any], Any], str]] = {
     "missing": lambda context, value: "is missing",
     "extra_forbidden": lambda context, value: "is not a known field; remove it",

@@ -41,6 +41,8 @@ settings.load_profile("council")
 
 
 _numbers = itertools.count()
+# The tests that ended while Ray ran in this process, since it began.
+_RAY_BEGAN = pytest.StashKey[list[str]]()
 
 # What takes long, or waits long, begins first, so that nobody waits for it at the end.
 FIRST = (
@@ -58,6 +60,23 @@ FIRST = (
 
 # They share councils that ``council up`` brought up, each with a Ray of its own (fixtures of tests/ray/conftest.py).
 BY_COMMAND = ("tests/ray/test_cli_ray.py", "tests/ray/test_dashboard.py", "tests/ray/test_hold.py")
+# A test of these shares nothing with others, and some take minutes: it may run in any process.
+ALONE = ("tests/ray/test_reconnect.py", "tests/chaos/")
+
+
+class Folder(pytest.Package):
+    """A folder of tests. Fixtures of scope "package" end with its last test.
+
+    pytest itself has them end so in a folder with ``__init__.py`` only, elsewhere with the session. ``tests/ray``
+    can't have that file, as its modules would be imported as those of the package ``ray``.
+    """
+
+    def setup(self) -> None:
+        """Imports nothing: there is no ``__init__.py``."""
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> Folder:
+    return Folder.from_parent(parent, path=path)
 
 
 @pytest.hookimpl(trylast=True)
@@ -85,8 +104,8 @@ def pytest_collection() -> Iterator[None]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """In several processes; what tests share is made once in each, so those of a module stay together.
 
-    Those on Ray wait most of their time. So those of councils that a command brought up run in one process, and all
-    others on Ray, which share another Ray, beside them in a second one. Those of the journal share a PostgreSQL.
+    Those on Ray wait most of their time. So those of councils that a command brought up run in one process, and those
+    that share another Ray beside them in a second one. Those of the journal share a PostgreSQL.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -94,11 +113,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith(BY_COMMAND):
                 return "tests/ray, by command"
+            if nodeid.startswith(ALONE):
+                return nodeid
             if nodeid.startswith("tests/ray/"):
                 return "tests/ray"
             if nodeid.startswith(("tests/journal/", "tests/hold/test_journal.py")):
                 return "tests/journal"
-            return nodeid if nodeid.startswith("tests/chaos/") else nodeid.partition("::")[0]
+            return nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False  # the order is ours
     return Scheduling(config, log)
@@ -112,13 +133,21 @@ def _ray_runs() -> bool:
 
 @pytest.fixture(autouse=True)
 def _no_ray(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test outside tests/ray that starts Ray fails, and is cleaned up after."""
-    if (TESTS / "ray") in Path(request.path).parents:
-        yield
-        return
-    before = _ray_runs()
+    """A test outside tests/ray fails if Ray runs in its process when it begins or ends. Then Ray is shut down.
+
+    The failure names the test with which Ray began: a council would be reached over that Ray instead of its socket.
+    """
+    began, inside = request.session.stash.setdefault(_RAY_BEGAN, []), (TESTS / "ray") in request.path.parents
+    if not inside and _ray_runs():
+        sys.modules["ray"].shutdown()
+        who = began[0] if began else "what was imported before the first test"
+        pytest.fail(f"Ray ran in this process before this test: it runs since {who}", pytrace=False)
     yield
-    if _ray_runs() and not before:
+    if not _ray_runs():
+        began.clear()
+    elif inside:
+        began.append(request.node.nodeid)
+    else:
         sys.modules["ray"].shutdown()
         pytest.fail("this test initialised Ray; such tests belong into tests/ray", pytrace=False)
 

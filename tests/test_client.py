@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -62,6 +62,7 @@ from council.protocol.errors import (
 )
 from council.runtime.session import Session
 from council.telemetry.tracing import traces_of
+from council.testing import escalating
 from tests.patience import HANG_S, until
 from tests.runtime.harness import overdue, run
 
@@ -503,7 +504,7 @@ def test_an_answer_that_can_not_be_meant_is_refused(split: Council, tmp_path: Pa
             split.answer(escalation_id, approve=True)
     waiting = str(split.propose("x").escalation_id)
     for human in ("../../evil", "Ada Lovelace", " "):
-        with pytest.raises(CallerError, match="no human's name"):
+        with pytest.raises(CallerError, match="not a valid name of a human"):
             split.answer(waiting, approve=True, human=human)
     with pytest.raises(NotEnrolled):
         split.answer(waiting, approve=True, human="mallory")
@@ -1051,6 +1052,61 @@ def test_a_guard_needs_no_parentheses() -> None:
                 council.guard(kind(len))  # type: ignore[type-var]
         with pytest.raises(TypeError, match=r"guard\(\) takes no keyword 'riks'; did you mean risk"):
             council.guard(riks="high")  # type: ignore[call-overload]
+
+
+def test_wrong_details_of_a_guard_are_told_when_it_is_applied() -> None:
+    """Mutation: at the first call, which may be weeks later."""
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"risk": "hgh"}, "risk: must be one of 'low', 'med' or 'high'; found 'hgh'"),
+        ({"risk": None}, "risk: must be one of 'low', 'med' or 'high'; found null"),
+        ({"timeout_s": 0}, "timeout_s: must be more than 0 seconds; found 0"),
+        ({"timeout_s": 86_401}, "timeout_s: must be at most 86,400 seconds; found 86401"),
+        ({"timeout_s": "5"}, "timeout_s: must be a number; found '5'"),
+        ({"requester": 3}, "requester is 3, expected a Requester, or a mapping of"),
+    ]
+    with council_of() as council:
+        for details, told in wrong:
+            for guard in (council.guard, council.aio.guard):
+                with pytest.raises(CallerError, match=f"^{re.escape(told)}"):
+                    guard(**details)
+
+
+def test_what_waits_says_how_the_program_answers_it() -> None:
+    """Mutation: it names the command of a shell, which does not reach a council in process."""
+    with escalating() as council:
+        with pytest.raises(NotApproved) as caught:
+            council.guard(lambda: 3)()
+        decision = caught.value.facts["decision"]
+        for said in (decision, council.decision(decision.proposal_id)):
+            assert said == decision
+            assert f'council.answer("{decision.escalation_id}", approve=' in said.explain()
+            assert "council answer" not in f"{said.explain()}{caught.value}"
+        assert pickle.loads(pickle.dumps(decision)).explain() == decision.explain()
+        assert council.answer(decision.escalation_id, approve=True) == council.decision(decision.proposal_id)
+
+
+def test_a_generator_function_is_not_guarded() -> None:
+    """A call of one runs nothing of it, so the guard would only guard that it is made."""
+
+    def steps() -> Iterator[int]:
+        yield 1
+
+    async def async_steps() -> AsyncIterator[int]:
+        yield 1
+
+    class Tool:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    with council_of() as council:
+        for function in (steps, async_steps, partial(steps), Tool(), Tool().__call__):
+            for guard in (council.guard, council.aio.guard, council.guard(risk="high")):
+                with pytest.raises(CallerError, match="is a generator function: calling it runs none of it"):
+                    guard(function)  # type: ignore[type-var]
+        for name in ("verify", "revert"):
+            with pytest.raises(CallerError, match=f"{name} is a generator function"):
+                council.guard(**{name: steps})  # type: ignore[call-overload]
+        assert [*council.guard(lambda: [*steps()])()] == [1]
 
 
 def test_an_action_is_proposed_as_one_or_as_a_mapping() -> None:

@@ -209,6 +209,9 @@ def test_a_built_in_seat_needs_its_name_only() -> None:
         SeatConfig("x")
     words = "seat 'x' has no mind: give mind='module:Class', or use one of prime, lite, codemind"
     assert (str(caught.value), list(caught.value.problems)) == (words, [words])
+    for name, meant in (("Prime", "prime"), ("LITE", "lite"), ("code-mind", "codemind")):
+        with pytest.raises(ConfigError, match=f"one of prime, lite, codemind; did you mean {meant}\\?$"):
+            SeatConfig(name)
 
 
 def test_every_fault_of_every_source_is_told_at_once(folder: Path) -> None:

@@ -11,8 +11,8 @@ import council.core.step  # noqa: F401 - it loads all handlers
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Value
-from council.kinds.row import Row
-from council.kinds.table import ANNOUNCED, BY_KIND, COUNTED, JOURNALED, MESSAGES, EventKind
+from council.kinds.row import EventKind, Row
+from council.kinds.table import ANNOUNCED, BY_KIND, COUNTED, JOURNALED, MESSAGES
 from council.protocol.envelope import MessageType
 from council.runtime.outbox import TO_ONE
 from tests.cases import each

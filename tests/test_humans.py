@@ -61,7 +61,7 @@ def test_what_is_no_key_is_never_used(tmp_path: Path, content: bytes) -> None:
 )
 def test_a_name_that_is_none_is_refused_and_makes_no_file(tmp_path: Path, name: str) -> None:
     """Mutation: without the check, answer(human="../../x") writes a key outside of its folder."""
-    with pytest.raises(CallerError, match="no human's name"):
+    with pytest.raises(CallerError, match="not a valid name of a human"):
         human_key(name, tmp_path / "state")
     assert list(tmp_path.iterdir()) == []
 

@@ -30,6 +30,7 @@ from council.gateway.panel import FRESH_S, Server
 from council.gateway.picture import picture
 from council.protocol.envelope import Envelope
 from council.protocol.errors import ConfigError, CouncilError, OperatorError, Unreachable
+from council.runtime.status import ARGS_CHARS_MAX, WAITING_MAX
 from council.telemetry.metrics import METRICS
 from tests.browser import Browser, missing
 from tests.patience import HANG_S, until
@@ -518,7 +519,7 @@ def test_what_is_to_be_approved_is_shown_exactly_or_as_cut(
 ) -> None:
     """Mutations: numbers as JavaScript has them, letters without ink, runs of spaces in one, a silent end."""
     council, server = asking
-    args = {"cents": 12345678901234567890, "dir": "a   b\u3164"}
+    args = {"cents": 12345678901234567890, "dir": "a   b\u3164", "": 1, "x = 1, y": 2, "to\u202e": "\u2003"}
     council.propose("Pay", "x" * 5_000, action={"tool": "pay", "args": args}, wait_for="all")
     council.propose("Move", action={"tool": "move", "args": {"dir": "c   d\u3164"}}, wait_for="all")
 
@@ -527,11 +528,62 @@ def test_what_is_to_be_approved_is_shown_exactly_or_as_cut(
             await page.open(f"{server.url}?token={TOKEN}")
             await page.see("document.querySelectorAll('.case[open]').length === 3")
             said = await page.run("document.querySelector('#waiting').innerText")
-            assert '"cents": 12345678901234567890, "dir": "a   b\\u3164"' in said
+            lines = ['"" = 1', '"x = 1, y" = 2', 'dir = "a   b\\u3164"', 'to\\u202e = "\\u2003"']
+            assert "\n".join([*lines, "cents = 12345678901234567890"]) in said
             assert 'dir = "c   d\\u3164"' in said
             assert "… 1,000 characters more: council show " in said
 
     asyncio.run(look())
+
+
+def waiting_in(council: Council, number: int) -> list[str]:
+    """Has that many more proposals wait for a human; gives the summaries, the newest first."""
+    summaries = [f"Case {n}" for n in range(number)]
+    for summary in summaries:
+        council.propose(summary, wait_for="all")
+    return summaries[::-1]
+
+
+def test_the_newest_that_wait_are_listed_and_the_counts_are_of_all(asking: tuple[Council, Server]) -> None:
+    """Mutation: those that waited longest, so that whoever was asked last does not find the case."""
+    council, server = asking
+    summaries = waiting_in(council, WAITING_MAX)
+    status = council.status()
+    assert [each["summary"] for each in status["waiting"]] == summaries
+    assert status["with_human"] == WAITING_MAX + 1
+    listed = [each["summary"] for each in figures(server, Authorization=f"Bearer {TOKEN}")["escalations"]]
+    assert listed == summaries
+
+
+@missing
+def test_the_page_says_how_many_older_ones_wait_and_what_lists_them(
+    asking: tuple[Council, Server], tmp_path: Path
+) -> None:
+    council, server = asking
+    waiting_in(council, WAITING_MAX)
+
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            await page.open(f"{server.url}?token={TOKEN}")
+            await page.see(f"document.querySelectorAll('.case').length === {WAITING_MAX}")
+            said = await page.run("document.querySelector('#waiting').innerText")
+            assert f"Case {WAITING_MAX - 1}" in said
+            assert "1 older: council escalations --all" in said
+
+    asyncio.run(look())
+
+
+def test_arguments_are_the_short_ones_first_and_what_is_cut_is_counted(
+    asking: tuple[Council, Server],
+) -> None:
+    council, _ = asking
+    args = {"long": "x" * 3_000, "longer": "x" * 4_000, "n": 1}
+    council.propose("Write", action={"tool": "write", "args": args}, wait_for="all")
+    action = council.status()["waiting"][0]["action"]
+    (first, (name, value)) = action["arguments"]
+    assert (tuple(first), name, action["arguments_cut"]) == (("n", "1"), "long", 2)
+    assert value.endswith("x…")
+    assert sum(map(len, (*first, name, value))) == ARGS_CHARS_MAX
 
 
 @missing
@@ -732,7 +784,7 @@ def test_it_is_put_where_none_is_and_in_place_of_an_earlier_one_and_never_of_ano
         assert path.read_text(encoding="utf-8") == text
     for anothers in ('{"uid": "other"}', "{}", "[]", "not JSON", "", '{"uid": ["council"]}'):
         path.write_text(anothers, encoding="utf-8")
-        with pytest.raises(OperatorError, match="another's dashboard, and stays as it is"):
+        with pytest.raises(OperatorError, match="another dashboard, and is not replaced"):
             grafana.put(text, path.parent)
         assert path.read_text(encoding="utf-8") == anothers
     assert [each.name for each in path.parent.iterdir()] == ["council.json"]

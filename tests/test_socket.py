@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import os
@@ -154,6 +155,62 @@ def test_ray_is_not_imported(state: Path) -> None:
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False
         )
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
+
+# What no command needs that only speaks to a council, and what takes long to load.
+HEAVY = {
+    "alembic",
+    "council.agents.prompting.builder",
+    "council.core.step",
+    "council.journal.history",
+    "council.kinds.table",
+    "council.protocol.identity.charter",
+    "council.protocol.packet",
+    "cryptography",
+    "opentelemetry",
+    "ray",
+    "sqlalchemy",
+}
+SEEN = """
+import sys
+from council.cli.app import run
+code = run(sys.argv[1:])
+from council.config.settings import CHECK_COUNCIL, CHECK_SEAT
+from council.protocol.envelope import Escalation, Heartbeat, Turn
+kinds = [kind.__name__ for kind in (Escalation, Heartbeat, Turn) if kind.__pydantic_complete__]
+keys = [key for each in (CHECK_COUNCIL, CHECK_SEAT) for key, check in each.items() if check.pydantic_complete]
+print(code, {"modules": sorted(sys.modules), "validators": kinds + keys}, sep="\\n", file=sys.stderr)
+"""
+
+
+def test_a_command_loads_only_what_it_needs(state: Path) -> None:
+    """Mutation: to import a table, a database or a form that another command needs; to build each key's check."""
+    (state / "council.toml").write_text("quorum = 2\n", encoding="utf-8")
+    what: dict[str, Any] = {"risk": "high", "action": {"tool": "x", "args": {}}}
+    with Host(), Council.connect(name=NAME) as council:
+        asked, other = (council.propose(f"Drop database {which}", **what).proposal_id for which in "ab")
+        for command in (
+            ["status"],
+            ["budget"],
+            ["escalations"],
+            ["escalations", asked],
+            ["propose", "Rename the variable"],
+            ["answer", asked, "--reject"],
+            ["cancel", other],
+        ):
+            done = subprocess.run(
+                [sys.executable, "-c", SEEN, *command, "--name", NAME],
+                capture_output=True,
+                text=True,
+                timeout=HANG_S,
+                check=False,
+                cwd=state,
+            )
+            code, seen = done.stderr.splitlines()[-2:]
+            assert code == "0", (command, done.stderr)
+            found = ast.literal_eval(seen)
+            assert not HEAVY.intersection(found["modules"]), command
+            assert set(found["validators"]) <= {"name", "quorum", "enabled"}, command
 
 
 def test_an_error_comes_as_its_own_type_with_its_facts() -> None:
@@ -371,7 +428,6 @@ def test_where_ray_leads_to_it_no_socket_is_tried(monkeypatch: pytest.MonkeyPatc
     ray = Ray(monkeypatch)
     with Host() as host:
         over_ray(ray, address="192.0.2.1:6379")
-        over_ray(ray, over_ray=True)
         known.write(entry(NAME, pid=os.getpid(), machine="far"))
         over_ray(ray)
         known.write(host.entry)
@@ -412,7 +468,7 @@ def test_a_folder_that_others_may_enter_holds_no_socket() -> None:
 def test_a_folder_of_another_user_holds_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     known.folder()
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
-    with pytest.raises(OperatorError, match="is no folder of this user's"):
+    with pytest.raises(OperatorError, match="is not a folder of this user"):
         place(NAME)
 
 
@@ -541,7 +597,7 @@ def test_a_peer_that_does_not_read_is_let_go_and_others_are_served() -> None:
 
 
 def test_a_peer_has_no_more_than_its_calls_under_way() -> None:
-    """Mutation: to read on, and to hold whatever was sent."""
+    """Mutation: to read on, and to hold whatever was sent. A later call of another peer is answered meanwhile."""
 
     async def scenario(host: Host) -> None:
         async with greeted(host.server.path) as (_, writer, _):
@@ -554,7 +610,11 @@ def test_a_peer_has_no_more_than_its_calls_under_way() -> None:
                 found: list[int] = host.on_its_loop(lambda: [len(peer.calls) for peer in host.server._peers])
                 return found
 
-            await asyncio.to_thread(until, lambda: held() == [3])
+            await asyncio.to_thread(until, lambda: held()[0] >= 3)
+            async with greeted(host.server.path) as (reader, other, _):  # all ten have arrived there by then
+                other.write(call(1, "ask", to_bytes(AskStatus())))
+                await received(reader)
+                assert sorted(held()) == [0, 3]
 
     with Host(Limits(calls=3)) as host:
         run(scenario(host))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from council import Action, Council, NotApproved
+from council.protocol.errors import ConfigError
 from council.testing import approving, escalating, rejecting
 from tests.patience import HANG_S
 
@@ -53,6 +56,22 @@ def test_settings_of_the_machine_are_not_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("COUNCIL_QUORUM", "nonsense")
     with approving(quorum=3) as council:
         assert (council.config.name, council.config.quorum) == ("council", 3)
+
+
+def test_nothing_is_written_to_the_users_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: the key of the human who answers is kept in the state folder, as for other councils."""
+    for name, variable in (("home", "HOME"), ("state", "XDG_STATE_HOME"), ("temporary", "TMPDIR")):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # what it found before
+    with escalating() as council:
+        waiting = council.propose("x")
+        assert council.answer(str(waiting.escalation_id), approve=True)
+    del council
+    gc.collect()
+    with pytest.raises(ConfigError):
+        escalating(quorum=99)
+    assert [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")] == ["home", "state", "temporary"]
 
 
 def test_seats_are_refused() -> None:

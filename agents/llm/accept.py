@@ -37,7 +37,7 @@ THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 class Unusable(Exception):
-    """Why an answer is not accepted. ``final``: asking again is of no use."""
+    """An answer is not accepted; the text says why. ``final``: asking again is of no use."""
 
     def __init__(self, problem: str, *, final: bool = False) -> None:
         super().__init__(problem)
@@ -45,7 +45,7 @@ class Unusable(Exception):
 
 
 def checked(case: Case, prompt: Prompt, answer: ModelAnswer, reader: Reader[T]) -> T:
-    """What ``reader`` reads from the answer, if the answer is complete and not an echo. Raises Unusable."""
+    """Returns what ``reader`` reads from the answer. Raises Unusable if the answer is incomplete or an echo."""
     answer = replace(answer, text=THOUGHTS.sub("", answer.text))
     if shows(prompt.canary, answer.text):
         raise Unusable("it repeats a mark that no answer holds: it may follow what it was shown", final=True)

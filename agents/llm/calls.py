@@ -204,7 +204,7 @@ class ModelCalls:
 
     @property
     def form(self) -> Form:
-        """How the answer's format is requested, by the features that are known."""
+        """The way to request the answer's format, by the features that are known."""
         return self.dialect.form
 
     async def answer(

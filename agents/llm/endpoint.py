@@ -122,7 +122,7 @@ class Endpoint:
 def shared(
     seats: Iterable[tuple[str, str | None, str | None, str | None]],
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Which seats share a model, vendor or server, as ``(label, seats)`` (rules 1.1).
+    """The seats that share a model, vendor or server, as ``(label, seats)`` (rules 1.1).
 
     Each seat is a tuple of name, model, vendor and base_url; None for unknown. Models are equal if their names
     without folder are, ignoring case: ``openai/gpt-4o`` is ``gpt-4o``. Labels show the first seat's spelling.

@@ -1,4 +1,4 @@
-"""The meaning of a server's errors: what failed and how to correct it, the cost, and whether to retry."""
+"""Interprets a server's errors: what failed and how to correct it, the cost, and whether to retry."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def plan(case: Case, answer: ModelAnswer, prompt: Prompt) -> str:
 
 
 def observation(case: Case, answer: ModelAnswer, prompt: Prompt) -> Observation:
-    """What an observer's answer says of a stream. Raises Unusable: then it neither agrees nor interrupts."""
+    """The observation in an observer's answer. Raises Unusable if the answer neither agrees nor interrupts."""
     if prompt.nonce is not None:
         blocks = [block.text for block in _blocks(answer, prompt.nonce) if block.marker == "INTERRUPT"]
         # A halt with a wrong marker is not a permission to continue.

@@ -99,7 +99,7 @@ class Mailbox:
             self._parked.set_result(None)
 
     async def collect(self, busy: Callable[[], bool], park_s: float = PARK_S) -> Reply:
-        """What waits, and whether more will come. Parks first if nothing waits but ``busy()`` is true."""
+        """Returns what waits, and whether more will come. Parks first if nothing waits but ``busy()`` is true."""
         self.release()
         if not self._waiting and busy():
             parked = self._parked = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""What the council sends to a seat: an envelope, the proposal it is about, and the time that is left.
+"""The messages from the council to a seat: an envelope, the proposal it is about, and the time that is left.
 
 A message that leaves the process is sealed as a whole (``signing.seal_to``).
 """

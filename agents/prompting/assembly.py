@@ -45,7 +45,7 @@ Section = tuple[str, str]
 
 @dataclass(slots=True)
 class Common:
-    """What all prompts of a seat share; ``PromptBuilder`` explains its arguments.
+    """The parts that all prompts of a seat share; ``PromptBuilder`` explains its arguments.
 
     ``instructions`` maps names to texts and the files they come from. ``identity`` is within its limit, with the
     steps that shortened it. ``persona`` is the newest one that a model has shortened, with the name of that model.
@@ -261,7 +261,7 @@ class Assembly:
         return found
 
     def _no_persona(self, said: str) -> str:
-        """Why a persona that a model shortened does not fit this identity (rules 7.1); empty if it does."""
+        """The reason why a shortened persona does not fit this identity (rules 7.1); empty if it does."""
         try:
             check_persona(Persona.build({"style_notes": said}), self._common.charter.identity)
         except (Refused, EnvelopeError) as error:

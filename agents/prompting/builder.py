@@ -295,5 +295,5 @@ def _nonce() -> str:
 
 
 def clean(text: str) -> str:
-    """What a model or a program wrote, without characters that are not text."""
+    """A text by a model or a program, without characters that are not text."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -130,7 +130,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why an observer interrupted a seat, and what the seat had said. Both are data."""
+    """An interrupt: the observer's reason, and what the seat had said. Both are data."""
 
     reason: str
     said: str

@@ -33,7 +33,7 @@ ANSWER_MAX_S = 120.0
 
 
 class Denial(NamedTuple):
-    """Why a call may not be made. ``anew``: a new reservation may be granted."""
+    """The reason why a call may not be made. ``anew``: a new reservation may be granted."""
 
     why: str
     anew: bool = False

@@ -1,4 +1,4 @@
-"""What an observing seat has heard of other seats, and what its mind should look at next.
+"""Collects what an observing seat hears from other seats, and chooses the stage that its mind observes next.
 
 Pieces of streams are joined by proposal, seat and stage. All memory is bounded, and kept only while the proposal may
 be open. An observation costs a model call, so there are few of them (``OBSERVATIONS_MAX``). As many of these are

@@ -93,7 +93,7 @@ class SeatSigner:
 
 
 class SentMessages:
-    """What a seat has sent for each task, the newest by count and bytes: an escalation, if any, then the ballot.
+    """The newest messages of a seat for each task, by count and bytes: an escalation, if any, then the ballot.
 
     The council asks again after a reply was lost. The seat then sends the same bytes (rules 1.3).
     """
@@ -110,7 +110,7 @@ class SentMessages:
             self.forget(*next(iter(self._kept)))
 
     def answer(self, proposal_id: str, task_name: str) -> Sequence[bytes]:
-        """What the seat sent for this task; empty if it has sent nothing."""
+        """The messages that the seat sent for this task; empty if there are none."""
         return self._kept.get((proposal_id, task_name), ())
 
     def forget(self, proposal_id: str, task_name: str) -> None:

@@ -45,7 +45,7 @@ class _Round:
 
 @dataclass(slots=True)
 class _Speech:
-    """What was said about one proposal.
+    """The stream about one proposal.
 
     ``cut``: rounds up to this number were interrupted, or are older. ``hushed``: after an interrupt, text is dropped
     until the mind waits for the next one, because it still belongs to the interrupted round.

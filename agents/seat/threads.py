@@ -1,4 +1,4 @@
-"""Runs a mind's methods, plain ones on threads because they may block, and words what a mind did wrong."""
+"""Runs a mind's methods, plain ones on threads because they may block, and describes a mind's errors."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Threads:
 
 
 def in_words(error: BaseException) -> str:
-    """What a mind raised, or which invalid value it returned, as a text for people."""
+    """Describes what a mind raised, or which invalid value it returned, as a text for people."""
     if isinstance(error, EnvelopeError):
         return f"its mind returned nonsense: {error}"
     text = _text_of(error, str)
@@ -167,7 +167,7 @@ def in_words(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where a mind raised, as Python prints it, cut and printable; empty for errors that say all in their text.
+    """The traceback of a mind's error, cut and printable; empty for errors whose text says enough.
 
     These are the package's own: a model that can't be reached, a spent budget, an invalid return value.
     """
@@ -182,7 +182,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def short(value: Any) -> str:
-    """What a mind returned, cut for an error message."""
+    """A value that a mind returned, cut for an error message."""
     text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -52,7 +52,7 @@ class WorkItem:
 
     @property
     def weight(self) -> int:
-        """What it counts towards ``BACKLOG_CHARS_MAX``: an observation starts only if there is room for it."""
+        """Its share of ``BACKLOG_CHARS_MAX``: 0 for an observation, which starts only if there is room for it."""
         return self.case.chars if self.observed is None else 0
 
 

@@ -1,1 +1,1 @@
-"""The Python API. Decides nothing."""
+"""The Python API. It decides nothing: ``council.core`` has the rules."""

@@ -1,4 +1,6 @@
-"""A council's methods as coroutines, for any event loop. What each method does is written here only.
+"""A council's methods as coroutines, for any event loop.
+
+The methods are implemented here; those of ``client`` call them and block.
 
 from council import AsyncCouncil
 async with AsyncCouncil.connect() as council:
@@ -84,7 +86,7 @@ class AsyncCouncil:
 
     @functools.cached_property
     def _requester(self) -> dict[str, str]:
-        """Who this client says it is: its own name, if it was given one, and what this process knows."""
+        """The default requester: this client's name, if it was given one, and what this process can find out."""
         return requesters.of_this_process(None if MADE_UP_NAME.fullmatch(self.sender) else self.sender)
 
     @classmethod
@@ -153,15 +155,15 @@ class AsyncCouncil:
         history: History | None = None,
         requester: Requester | Mapping[str, str | None] | None = None,
     ) -> Envelope:
-        """A PROPOSAL envelope, not submitted yet. Submitting it again is a retry, never a second proposal.
+        """Makes a PROPOSAL envelope and does not submit it. Submitting it twice is a retry, never a second proposal.
 
         ``action`` is an ``Action(tool, args)``, or the mapping ``{"tool": str, "args": {...}}``. ``timeout_s`` is the
-        time budget in seconds. A proposal with an action waits for every seat by default (rules 1.5). ``history`` is
-        what was said and done before, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each seat's
-        model is shown the relevant part of it. ``requester`` says who asks: a ``Requester``, or a mapping with those
-        of its fields that are not the default, such as ``{"agent": "deploy-bot"}``. By default it is this client's
-        name or program, the user, the host, the working folder and its git repository. Raises EnvelopeError or
-        CallerError, which names the field.
+        time budget in seconds. A proposal with an action waits for every seat by default (rules 1.5). ``history`` has
+        the turns that led to the proposal, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each
+        seat's model is shown the relevant part of it. ``requester`` says who asks: a ``Requester``, or a mapping with
+        those of its fields that are not the default, such as ``{"agent": "deploy-bot"}``. By default it is this
+        client's name or program, the user, the host, the working folder and its git repository. Raises EnvelopeError
+        or CallerError, which names the field.
         """
         content = {
             "summary": summary,
@@ -222,9 +224,8 @@ class AsyncCouncil:
             elif body or details != PLAIN:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
             handle = self._handle
-            return decided(
-                await handle.session.propose(proposal, wait_for_human, human_timeout_s, handle.on_waiting)
-            )
+            found = await handle.session.propose(proposal, wait_for_human, human_timeout_s, handle.on_waiting)
+            return decided(handle.shown(found))
 
     @_on_its_loop
     async def propose_many(
@@ -300,21 +301,22 @@ class AsyncCouncil:
 
     @_on_its_loop
     async def decision(self, proposal_id: str) -> Decision | None:
-        """The decision on a proposal, or its standing with a human; None while the seats deliberate.
+        """Returns the decision on a proposal, or its standing with a human; None while the seats deliberate.
 
         Raises Refused for an unknown id, and StoreError if the journal can't keep the proposal's present state
         (rules 4.7).
         """
-        return await self._handle.session.ask(AskDecision(checked_id(proposal_id)))
+        found = await self._handle.session.ask(AskDecision(checked_id(proposal_id)))
+        return None if found is None else self._handle.shown(found)
 
     @_on_its_loop
     async def escalations(self) -> list[OpenEscalation]:
-        """The escalations that wait for a human, oldest first, with the action that is asked for and who asks."""
+        """Returns the escalations that wait for a human, oldest first, each with its action and requester."""
         return [opened(each) for each in await self._handle.session.ask(AskEscalations())]
 
     @_on_its_loop
     async def status(self) -> dict[str, Any]:
-        """The council's status as plain data: seats and their heartbeats, open proposals, counts."""
+        """Returns the council's status as plain data: seats and their heartbeats, open proposals, counts."""
         return await self._handle.status()
 
     @_on_its_loop
@@ -331,7 +333,7 @@ class AsyncCouncil:
         cursor: int | None = None,
         envelopes: bool = False,
     ) -> HistoryPage:
-        """A page of the journal's records, newest first unless ``newest_first=False``.
+        """Returns a page of the journal's records, newest first unless ``newest_first=False``.
 
         Filters: one ``proposal`` (its id, or its first 4 or more characters), ``types`` ("ballot", "decision" …), one
         ``seat``, client or human, and the times ``since`` and ``until``. A page has up to ``limit`` records. The same

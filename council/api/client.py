@@ -32,7 +32,7 @@ P = ParamSpec("P")
 
 
 def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """A method that waits for the coroutine ``verb`` of its object's ``aio``."""
+    """Makes a method that waits for the coroutine ``verb`` of its object's ``aio``."""
 
     @functools.wraps(verb)
     def waiting(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -62,7 +62,7 @@ def blocking_many(
 
 
 def at_once(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method that calls ``verb`` of its object's ``aio``, where that is no coroutine."""
+    """Makes a method that calls ``verb`` of its object's ``aio``, which is not a coroutine."""
 
     @functools.wraps(verb)
     def calling(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -146,7 +146,7 @@ class Council:
         """
         return cls(handles.launch(config, sender, key, settings, dashboard=dashboard))
 
-    # Asking and deciding
+    # Proposals and events
 
     @property
     def name(self) -> str:
@@ -176,19 +176,20 @@ class Council:
     propose_many = blocking_many(AsyncCouncil.propose_many)
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
-        """Events after the one whose ``cursor`` is ``after``, for ``for`` and ``async for``.
+        """Returns the events after the one whose ``cursor`` is ``after``, for use in ``for`` and ``async for``.
 
-        They go on without end, unless ``follow=False``. 0 means all that the council still keeps. A position in the
-        journal is no cursor. Raises PositionLost, while iterating, if events after ``after`` are not kept any more.
+        The iteration waits for new events without end, unless ``follow=False``. ``after=0`` begins with the oldest
+        event that the council still keeps. A position in the journal is not a cursor. The iteration raises
+        PositionLost if events after ``after`` are no longer kept.
         """
         return self.aio.events(after, follow=follow)
 
     guard = guard
 
-    # Its end
+    # Closing
 
     def close(self) -> None:
-        """Ends a council that was launched here. Leaves one that was not.
+        """Ends the council if it was launched here. If this object only connected to it, the council goes on.
 
         Open proposals continue when a council of this name and store is launched again. Without a journal on disk
         they end undecided.
@@ -196,7 +197,7 @@ class Council:
         self._handle.close()
 
     def end(self) -> None:
-        """Ends the council itself, also if this object only connected to it; see ``close``."""
+        """Ends the council, even if this object only connected to it; see ``close``."""
         self._handle.end()
 
     def __enter__(self) -> Self:

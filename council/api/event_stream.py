@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from council.api.handle import Handle
-from council.kinds.table import EventKind
+from council.kinds.row import EventKind
 from council.runtime.questions import AskEvents
 
 # How many seconds a request for new events stays open at the council before it is repeated.
@@ -20,11 +20,11 @@ PAGE = 500
 class Event:
     """An event of a council.
 
-    - ``position``: that of its record in the journal, as in ``Entry.position``; events of one record have the same
+    - ``position``: the position of its record in the journal, as in ``Entry.position``; events of one record share it
     - ``at``: when it happened, in UTC
     - ``kind``: what happened, one of the words below
     - ``data``: plain data about it
-    - ``cursor``: its number among the council's events; ``events(after=event.cursor)`` continues behind it
+    - ``cursor``: its number among the council's events; ``events(after=event.cursor)`` returns the later ones
 
     Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, outcome, roll, start,
     identity_change, creator_change, overrun, spending, denial, alert, refusal.

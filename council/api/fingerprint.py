@@ -12,7 +12,7 @@ import threading
 import types
 from typing import Any
 
-# Parts of a value. This many take some seconds to read, and are far more than one call needs.
+# The most parts of a value. Reading this many takes some seconds, and no call needs nearly as many.
 PARTS_MAX = 300_000
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _BY_IDENTITY = (type, types.ModuleType, type(threading.Lock()), type(threading.RLock()), property)

@@ -18,9 +18,10 @@ from typing import Any, Protocol, TypeVar, get_type_hints, overload
 from pydantic import Secret, SecretBytes, SecretStr
 
 from council.agents.mind import Action
+from council.api import requester as requesters
 from council.api import run_approved
 from council.api.fingerprint import Fingerprint, NotComparable
-from council.api.keywords import Guarding, checked
+from council.api.keywords import Guarding, checked, new_proposal
 from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel
 from council.core.words import because
 from council.protocol.envelope import SUMMARY_CHARS_MAX, Requester
@@ -95,6 +96,9 @@ def guard(
     ``verify(result, *args)`` then says whether it is as intended. If it returns nothing true or raises, or if the
     call itself raises, ``revert(*args)`` runs, and the caller gets NotVerified or the call's own error.
     ``requester`` is as in ``draft``.
+
+    Applying the guard raises CallerError if one of these is wrong, or if the function is a generator function: a
+    call of one runs nothing of it.
     """
     how: Guarding = {
         "risk": risk,
@@ -167,6 +171,9 @@ class Guard:
         for name, given in (("verify", how.get("verify")), ("revert", how.get("revert"))):
             if given is not None and not callable(given):
                 raise CallerError(f"{name} is {type(given).__name__}, expected a function")
+            if _makes_generator(given):
+                raise CallerError(f"{name} is a generator function, expected a function that returns")
+        _check_details(how)
 
     def __call__(self, function: Any) -> Any:
         if isinstance(function, (classmethod, staticmethod, property)):
@@ -176,6 +183,11 @@ class Guard:
             raise CallerError(
                 f"guard is given {function!r:.80}, expected a function; its settings are keywords, as in "
                 'guard(risk="high")'
+            )
+        if _makes_generator(function):
+            raise CallerError(
+                f"{_name_of(function)} is a generator function: calling it runs none of it, so its steps would run "
+                "unguarded; guard the function that each step calls, or one that returns a list"
             )
         how, signature = self._how, inspect.signature(function)
         hidden = _hidden(function, signature, self._hide)
@@ -207,6 +219,17 @@ class Guard:
             return run_approved.run_blocking(call.steps(decision, blocking.report, awaits=False))
 
         return guarded
+
+
+def _check_details(how: Guarding) -> None:
+    """Raises CallerError or EnvelopeError for a wrong ``risk``, ``timeout_s`` or ``requester``, as ``draft`` does."""
+    timeout_s = how.get("timeout_s")
+    content = {
+        "summary": "a guarded call",
+        "time_budget_s": 1.0 if timeout_s is None else timeout_s,
+        "requester": requesters.changed({}, how.get("requester")) or None,
+    }
+    new_proposal("guard", content, confidence=1.0, risk_level=how.get("risk", "low"))
 
 
 def _hidden(function: Any, signature: inspect.Signature, hide: tuple[str, ...]) -> frozenset[str]:
@@ -411,6 +434,14 @@ def _repr(value: Any) -> str:
 def _is_async(function: Any) -> bool:
     """Whether calls must be awaited. A callable object may have an async __call__, which only its class shows."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _makes_generator(function: Any) -> bool:
+    """Whether a call only makes a generator, asynchronous or not, and runs nothing of the function."""
+    return any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
+        for each in (function, type(function).__call__)
+    )
 
 
 def _name_of(function: Any) -> str:

@@ -1,4 +1,4 @@
-"""This process's hold on a council: its port, its thread, its session, and closing them.
+"""A council that this process has joined: its port, its thread and its session, and how they are closed.
 
 ``wait`` runs the council's coroutines from a thread, and ``run`` from any event loop.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from council.agents.messaging.logs import get_logger
 from council.api.keywords import ClientSettings, configured, refuse_unknown
 from council.config.human_keys import enrolled_key
+from council.core.state import InlineDecision
 from council.kinds.text import line
 from council.protocol.errors import CallerError, Unreachable
 from council.protocol.extras import require_ray
@@ -61,8 +62,9 @@ class Handle:
         self.config = config
         self.background = background or Background(f"council-{config.name}-client")
         self.session = Session(port, name, "proposer", key, config.call_timeout_s)
+        self._inline = owned and background is not None
         self.on_waiting: Callable[[Decision], None] | None
-        self.on_waiting = _log_waiting_inline if owned and background is not None else _log_waiting
+        self.on_waiting = _log_waiting_inline if self._inline else _log_waiting
         self.spans: SpanRecorder | None = None
         self._owned = owned
         self._release = release
@@ -115,8 +117,14 @@ class Handle:
             await session.close()
         return kept
 
+    def shown(self, decision: Decision) -> Decision:
+        """A decision as this program gets it: one that waits for a human says how to answer it here."""
+        if not self._inline or decision.final:
+            return decision
+        return InlineDecision(**{name: getattr(decision, name) for name in decision.__struct_fields__})
+
     def close(self) -> None:
-        """Ends a council that is owned. Leaves one that is not."""
+        """Closes the session. Ends the council if it is owned."""
         if self._closed:
             return
         self.background.refuse_own_thread()
@@ -190,13 +198,11 @@ def connect(
     sender: str | None,
     key: bytes | None,
     settings: Mapping[str, Any],
-    *,
-    over_ray: bool = False,
 ) -> Handle:
-    """See ``Council.connect``. With ``over_ray`` this process is connected to the council's Ray in any case."""
+    """See ``Council.connect``."""
     refuse_unknown("connect", settings, ClientSettings.__annotations__)
     wanted = configured(config, {**settings, "ray_address": address, "name": name})
-    found = None if over_ray else _by_socket(wanted)
+    found = _by_socket(wanted)
     if found is not None:
         port, background = found
         return Handle(port, port.config, sender, key, owned=False, background=background)

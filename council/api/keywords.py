@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# What was said and done before a proposal, oldest first: ``("user", "…")``, or ``{"role": "user", "text": "…"}``.
+# The turns that led to a proposal, oldest first: ``("user", "…")``, or ``{"role": "user", "text": "…"}``.
 History = Sequence[tuple[str, str] | Mapping[str, str]]
 
 
@@ -50,7 +50,7 @@ class Details(TypedDict, total=False):
     requester: Requester | Mapping[str, str | None] | None
 
 
-# What they are if they are not given.
+# Their defaults.
 PLAIN: Details = {
     "risk": "low",
     "confidence": 1.0,
@@ -64,7 +64,7 @@ PLAIN: Details = {
 
 
 class Guarding(TypedDict, total=False):
-    """How a function is guarded; see ``Council.guard``."""
+    """The keywords of a guard; see ``Council.guard``."""
 
     risk: RiskLevel
     describe: str | Callable[..., str] | None
@@ -131,9 +131,9 @@ class Settings(ClientSettings, total=False):
 
 
 def checked(call: Callable[P, T]) -> Callable[P, T]:
-    """Has ``call`` raise TypeError for a keyword that it does not have, with the nearest one and all that it has.
+    """Makes ``call`` raise TypeError for an unknown keyword; the error names the nearest keyword, and all of them.
 
-    Python's own error has no such hint before Python 3.13, and never all keywords.
+    Python's own error has no such hint before Python 3.13, and never lists all keywords.
     """
     parameters = inspect.signature(call).parameters
     known = [name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY]
@@ -152,7 +152,7 @@ def checked(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def refuse_unknown(call: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raises TypeError, which names the ``known`` keywords, for another one in ``given``."""
+    """Raises TypeError if a keyword in ``given`` is not ``known``; the error lists the known ones."""
     for keyword in given:
         if keyword not in known:
             from council.config.settings import did_you_mean  # it loads pydantic's models
@@ -162,7 +162,7 @@ def refuse_unknown(call: str, given: Iterable[str], known: Collection[str]) -> N
 
 
 def spelled_out(call: Callable[P, T]) -> Callable[P, T]:
-    """Has the signature of ``call`` list the keywords of its ``**settings: Unpack[Settings]``, for help and IPython.
+    """Lists the keywords of ``**settings: Unpack[Settings]`` in the signature of ``call``, for help and IPython.
 
     Type checkers and editors read the TypedDict itself. Each keyword is optional, and shown with the default None.
     """
@@ -264,7 +264,7 @@ def check_many(proposals: object) -> None:
 
 
 def checked_id(value: object) -> str:
-    """The id of a proposal or an escalation. Raises CallerError for what is not a text."""
+    """The id of a proposal or an escalation. Raises CallerError if it is not a str."""
     if not isinstance(value, str):
         raise CallerError(
             f"{value!r:.80} is not an id: expected a text, as in decision.proposal_id or escalation.escalation_id"
@@ -305,7 +305,7 @@ def configured(config: CouncilConfig | Path | str | None, settings: Mapping[str,
 
 
 def _as_keywords(text: str) -> str:
-    """``flag --call-timeout-s: …`` → ``call_timeout_s: …``: what a flag is to a shell is a keyword here."""
+    """``flag --call-timeout-s: …`` → ``call_timeout_s: …``: names the keyword instead of the flag."""
     return re.sub(r"(?m)^( *)flag --([\w.-]*?)([\w-]+):", _keyword, text)
 
 

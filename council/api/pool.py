@@ -44,6 +44,7 @@ from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
 from council.core.state import Decision, RiskLevel, council_of
 from council.protocol.envelope import Envelope, Requester
 from council.protocol.errors import CallerError, ConfigError, CouncilError
+from council.protocol.extras import require_ray
 from council.runtime.loop_thread import Background
 from council.runtime.open_escalations import OpenEscalation
 
@@ -266,6 +267,7 @@ class CouncilPool:
         store becomes a file for each, next to the configured one. Raises the errors of ``Council.launch``, and
         PoolMismatch for journals that belong to a pool of another size.
         """
+        require_ray("CouncilPool.launch()", "; or use CouncilPool.inline(), which needs none")
         return cls._opened(launch, count, config, _one_sender(sender, key), settings)
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Who asks, as this client says: the program, its user, host, folder and git repository (``Requester``).
+"""Finds out who asks: the program, its user, host, folder and git repository (``Requester``).
 
-What can't be found out is left out. A repository is found by reading its files; no program is started.
+A field that can't be found out is left out. A repository is found by reading its files; no program is started.
 """
 
 from __future__ import annotations

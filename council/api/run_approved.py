@@ -116,7 +116,7 @@ class Performance:
         log.warning("the result of an action was not reported", call=self.name, **about, why=str(done.error))
 
     def _why_unverified(self, found: StepResult) -> str:
-        """Why the result of verify is not a success; empty if it is."""
+        """The reason why the result of verify is not a success; empty if it is."""
         if found.error is not None:
             return f"verify raised {self._describe(found.error)}"
         if _has_not_run(found.value):

@@ -1,1 +1,1 @@
-"""The command line: one face of the council. Holds no rule; see ``council.cli.app``."""
+"""The command line. It decides nothing. Begin with ``council.cli.app``."""

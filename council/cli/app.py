@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import itertools
 import os
@@ -42,6 +43,12 @@ from council.cli.setup import config, doctor, identity, init, policy, rules
 class _Command(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         return _without_flag_types(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words behind the command in its usage line, a needed argument as ``ID``: typer writes ``{ID}``."""
+        return [
+            each[1:-1].upper() if each.startswith("{") else each for each in super().collect_usage_pieces(ctx)
+        ]
 
 
 class _Group(TyperGroup):
@@ -86,7 +93,7 @@ def _all(
     """Three minds vote before an agent acts."""
 
 
-# As council --help has them: headings, and the commands and groups of commands below each.
+# In the order of council --help: headings, and below each its commands and groups of commands.
 _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
     "Decide": {
         "propose": commands.propose,
@@ -190,6 +197,7 @@ def main() -> NoReturn:
     """The entry point of the command ``council``."""
     with contextlib.suppress(ValueError):  # outside of the main thread
         signal.signal(signal.SIGTERM, _raise_terminated)
+    gc.set_threshold(50_000, 20, 20)  # nearly all that a command's imports make lives until its end
     _open_closed_descriptors()
     sys.exit(flushed(run(sys.argv[1:])))
 

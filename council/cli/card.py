@@ -1,15 +1,14 @@
-"""What a human is shown of an escalation: first what is to be approved, then all that helps to decide.
+"""Draws an escalation for a human: first the action to approve, then what helps to decide.
 
-The order is: the action with its arguments, the change, who asks, the risk and the time; the votes; what is not
-known, the options and the next step; and the commands that answer it. A card fits 24 lines of 80 columns. What does
-not fit is cut, and a line says how much is left out and which command shows it.
+The order is: the action with its arguments, the change, who asks, the risk and the time; the votes; the gaps in what
+is known, the options and the next step; and the commands that answer it. A card fits 24 lines of 80 columns. What
+does not fit is cut, and a line says how much is left out and which command shows it.
 
 Everything from outside goes through ``clean``: control characters and invisible ones are shown as their numbers.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,7 @@ from rich.text import Text
 from council.api.handle import MADE_UP_NAME
 from council.cli.render import DIM, RISK_STYLES, VOTE_STYLES, text
 from council.kinds.text import clean, count, exact, line, span
-from council.protocol.values import plain as thawed
-from council.runtime.open_escalations import is_static, reason_of, tool_text
+from council.runtime.open_escalations import argument_texts, is_static, reason_of, tool_text
 
 if TYPE_CHECKING:
     from council.cli.reach import Where
@@ -40,7 +38,7 @@ STATIC_ONLY = "no model read it: these votes are from static checks alone"
 
 
 def council_options(where: Where) -> list[str]:
-    """The options by which a command was told its council, for the next command."""
+    """The options that named the council in this command, to be used in the next one."""
     given = (("--name", where.name), ("--address", where.address), ("--config", where.config))
     return [f"{option} {shlex.quote(str(value))}" for option, value in given if value is not None]
 
@@ -112,7 +110,7 @@ class Card:
         yield from sheet.change(self._of.body)
 
     def _facts(self, sheet: _Sheet, rows: int | None) -> list[Text]:
-        """What the proposer says of its action, who asks, the risk, the age and the time left."""
+        """The facts: what the proposer says about its action, who asks, the risk, the age and the time left."""
         of = self._of
         if rows is not None and sheet.is_narrow:
             rows += 3
@@ -153,7 +151,7 @@ class Card:
         return found
 
     def _rest(self, sheet: _Sheet, rows: int | None) -> list[Text]:
-        """What is not known, the options, and the next step."""
+        """The rest: what is not known, the options, and the next step."""
         of = self._of
         told = {f"{each.seat} abstained: {each.reason}" for each in of.ballots}
         gaps = [gap for gap in of.gaps if gap not in told]
@@ -175,7 +173,7 @@ class Card:
 
         options = self._of.options
         if len(options) == 2 and (options[0].pros, options[0].cons) == (options[1].cons, options[1].pros):
-            # What speaks for the one speaks against the other.
+            # The pros of one option are the cons of the other.
             yield "options", ", or ".join(f"{each.name} (for it: {named(each.pros)})" for each in options)
             return
         for option in options:
@@ -233,12 +231,9 @@ class _Sheet:
 
     def argument(self, name: str, value: Any) -> list[Text]:
         """An argument: its exact value as JSON, or, if it is text of several lines, as a block."""
-        shown = exact(json.dumps(name, ensure_ascii=False))
-        if name and " " not in name and "=" not in name:  # else it could pass for a name and a value
-            shown = shown[1:-1]
+        shown, said = argument_texts(name, value)
         if isinstance(value, str) and "\n" in value.rstrip("\n"):
             return [*self.wrapped(Text(f"{shown}:", DIM), "  "), *self.change(exact(value))]
-        said = exact(json.dumps(thawed(value), ensure_ascii=False))
         return self.wrapped(Text.assemble((f"{shown} = ", DIM), said), "  ")
 
     def change(self, said: str) -> list[Text]:

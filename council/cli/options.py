@@ -10,7 +10,7 @@ import typer
 
 EXIT_CODES = """Exit codes:
   0   approved, or done
-  1   rejected or cancelled, or a check failed
+  1   rejected, cancelled or too late, or a check failed
   2   wrong usage or configuration
   3   not decided: waits for a human, deferred, timed out, or too busy
   4   the council or its store can't be reached
@@ -18,12 +18,12 @@ EXIT_CODES = """Exit codes:
   74  the output can't be written
   130 interrupted"""
 
-# How an option is written that takes more than a word.
+# Examples of options that take more than one word.
 EXAMPLES = {"--action": """--action shell '{"command": "ls"}'"""}
 
 
 class Risk(StrEnum):
-    """The risk of what is proposed."""
+    """The risk of a proposal."""
 
     low = "low"
     med = "med"
@@ -31,7 +31,7 @@ class Risk(StrEnum):
 
 
 class WaitForOption(StrEnum):
-    """Which ballots a decision waits for (rules 1.5)."""
+    """The ballots that a decision waits for (rules 1.5)."""
 
     decisive = "decisive"
     all = "all"

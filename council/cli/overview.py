@@ -17,6 +17,7 @@ from council.cli.render import (
     OUTCOME_STYLES,
     RISK_STYLES,
     VOTE_STYLES,
+    WAITING_ROWS,
     facts,
     one_line,
     table,
@@ -33,8 +34,10 @@ BAR_CELLS = 16
 BUDGET_NUMBERS = ("calls", "tokens", "held", "left", "cost", "left ")
 
 
-def status(facts: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float) -> RenderableType:
-    """The council at a glance."""
+def status(
+    facts: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float, where: Sequence[str] = ()
+) -> RenderableType:
+    """The council at a glance. ``waiting`` is newest first; ``where`` are the options that name it in a command."""
     parts: list[RenderableType] = [
         heading(facts),
         "",
@@ -49,7 +52,10 @@ def status(facts: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float
     parts += placement(facts) + served(facts)
     parts += [open_proposals(facts), ""]
     if waiting:
-        parts += [waiting_lines(waiting, now_s), ""]
+        parts += [waiting_lines(waiting, now_s)]
+        if (older := len(waiting) - WAITING_ROWS) > 0:
+            parts += [text(" ".join((f"{older:,} older: council escalations --all", *where)), "yellow")]
+        parts += [""]
     parts.append(totals(facts))
     return Group(*parts)
 
@@ -108,7 +114,7 @@ def bar(age_s: float, limit_s: float) -> Text:
 
 
 def inactive_seats(status: Mapping[str, Any]) -> list[Text]:
-    """Why each inactive seat is inactive."""
+    """The inactive seats, each with the reason."""
     return [
         text(f"{seat['name']} is inactive: {line(str(seat['why']))}", "yellow")
         for seat in status["seats"]
@@ -138,7 +144,7 @@ def open_proposals(status: Mapping[str, Any], *, rows_max: int = 20) -> Renderab
 
 
 def votes(names: Sequence[str], voted: Mapping[str, str], lost: Mapping[str, str], stage: str) -> Text:
-    """Who voted what, in few cells."""
+    """The votes so far, in few cells."""
     marks = {"yes": "✓", "no": "✗", "abstain": "○"}
     shown = Text()
     for name in names:
@@ -153,7 +159,7 @@ def votes(names: Sequence[str], voted: Mapping[str, str], lost: Mapping[str, str
 
 
 def totals(status: Mapping[str, Any]) -> Table:
-    """What was decided, refused and ignored so far."""
+    """Counts of what was decided, refused and ignored so far."""
     lines = []
     for label, counts in (("decided", status["decided"]), ("refused", status["refused"])):
         said = Text("  ").join(
@@ -170,13 +176,13 @@ def totals(status: Mapping[str, Any]) -> Table:
 
 
 def _ways(status: Mapping[str, Any]) -> str:
-    """How decisions came about, beside their outcomes, and how many ballots came too late."""
+    """The numbers of early, degraded and other special decisions, and of ballots that came too late."""
     found = [f"{number:,} {way.replace('_', '-')}" for way, number in status["ways"].items() if number]
     return ", ".join(found + [count(late, "late ballot") for late in (status["late_ballots"],) if late])
 
 
 def _journal(status: Mapping[str, Any]) -> Text:
-    """How far the journal is, and how much of that is not on disk."""
+    """The journal's newest position, and the number of records that are not on disk."""
     if not status["durable"]:
         return Text(f"#{status['position']:,}, in memory", DIM)
     restarts = f" ({count(status['epoch'] - 1, 'restart')})" if status["epoch"] > 1 else ""
@@ -188,7 +194,7 @@ def _journal(status: Mapping[str, Any]) -> Text:
 
 
 def stalled(status: Mapping[str, Any]) -> list[RenderableType]:
-    """Why the journal is stalled, and what waits for it; or why it has no checkpoint."""
+    """The reason why the journal is stalled, and what waits for it; or why it has no checkpoint."""
     if status["journal_trouble"] is None:
         unsigned = status["journal_unsigned"]
         return [text(f"the journal has no checkpoint: {line(unsigned)}", "yellow")] if unsigned else []
@@ -244,7 +250,7 @@ def checks(found: Sequence[tuple[str, str, str]]) -> Table:
 
 
 def budget(facts: Mapping[str, Any], pace: Mapping[str, int] | None = None) -> RenderableType:
-    """What models have cost by seat, what is held for calls under way, and what is left.
+    """The cost of models by seat, the amount reserved for calls under way, and what is left.
 
     ``pace`` are the tokens of the last minute, by seat.
     """

@@ -1,8 +1,8 @@
 """Connects a command to its council: a running one, one on Ray for this run, or one in process.
 
 ``propose`` needs a running council, unless an option says otherwise. ``review`` uses one in process if none was named
-and none is up, because a gate in a CI job must not depend on other processes, and the rules are the same. A note on
-stderr says so, also if a council was brought up and has crashed.
+and none is up: a gate in a CI job must not depend on other processes, and the rules are the same. A note on stderr
+says so, also if a council was brought up and has crashed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _OF_A_KEY = ("base_url", "api_key_env", "api_key_file")
 
 @dataclass(slots=True)
 class Where:
-    """Which council to use, by the command line and the configuration, which is read once.
+    """Names the council to use, by the command line and the configuration, which is read once.
 
     Without ``trusts_folder`` no configuration is looked for around the working folder: a change under review must not
-    choose its own jury, nor have a class of its choosing built. ``rules`` are the texts of rules for a council of
+    choose the seats that review it, or a class that is imported. ``rules`` are the texts of rules for a council of
     this command's own, unless the configuration names others.
     """
 
@@ -128,26 +128,21 @@ def _config_option(file: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(
-    where: Where, report: Report, *, sole: Sole = "error", over_ray: bool = False
-) -> Iterator[tuple[Council, How]]:
+def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tuple[Council, How]]:
     """The council, closed at the end, or left if it runs by itself. ``sole``: what to do if none is up.
-
-    With ``over_ray`` this process is connected to Ray, for what only Ray knows.
 
     Raises UsageFault, ConfigError, MindError, Unreachable, VersionMismatch, NameTaken.
     """
     if where.inline and (where.launch or where.address is not None):
         raise UsageFault("--inline runs a council in this process: leave out --launch and --address")
-    council, how = _connect(where, report, sole, over_ray)
+    council, how = _connect(where, report, sole)
     try:
         yield council, how
     finally:
         council.close()
 
 
-def _connect(where: Where, report: Report, sole: Sole, over_ray: bool) -> tuple[Council, How]:
-    from council.api import handle
+def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     from council.api.client import Council
     from council.cluster import known
     from council.config.origins import RAY_ORIGIN
@@ -161,10 +156,6 @@ def _connect(where: Where, report: Report, sole: Sole, over_ray: bool) -> tuple[
         if config.ray_address is not None or known.running(config.name) is not None:
             with waiting(report, f"connecting to {config.name}"):
                 neutral_folder()
-                if over_ray:
-                    return Council(
-                        handle.connect(None, None, config, None, None, {}, over_ray=True)
-                    ), "connected"
                 return Council.connect(config=config), "connected"
         if sole != "inline" or where.name is not None:
             known.located(config.name)  # it may have crashed

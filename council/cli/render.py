@@ -24,7 +24,6 @@ from council.core.state import Spend
 from council.journal.entries import Entry
 from council.kinds.phrases import ID_SHOWN, certainty
 from council.kinds.row import Phrase, Row
-from council.kinds.table import BY_KIND
 from council.kinds.text import clean, count, line, span
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ VOTE_STYLES = {"yes": "green", "no": "red", "abstain": "yellow"}
 RISK_STYLES = {"high": "red", "med": "yellow", "low": ""}
 REASON_CHARS_MAX = 1_200  # of one reason on a terminal; --json has all of it
 DIM = "bright_black"
+WAITING_ROWS = 10  # of what waits for a human, where it is one of several lists
 
 
 def text(value: object, style: str = "") -> Text:
@@ -50,7 +50,7 @@ def text(value: object, style: str = "") -> Text:
 
 
 def standing_word(decision: Decision) -> str:
-    """The one word for how a proposal stands."""
+    """The standing of a proposal, in one word."""
     return decision.outcome or decision.standing
 
 
@@ -117,7 +117,7 @@ _STYLES = {**VOTE_STYLES, **{how: f"bold {style}" for how, style in OUTCOME_STYL
 
 
 def row(found: Entry | Event, *, dated: bool = False) -> Text:
-    """A record or an event on one line: when, of a record its place, kind, proposal, what, and what came of it."""
+    """A record or an event on one line: its time, a record's position, its kind, proposal, facts and result."""
     at = found.at.astimezone()
     when = at.isoformat(timespec="seconds") if dated else f"{at:%H:%M:%S}"
     place, about = "", found.proposal_id
@@ -150,7 +150,7 @@ def style(found: Entry | Event) -> str:
 
 
 def happened(found: Entry | Event) -> Text:
-    """What happened and what came of it, on one line."""
+    """The facts and the result of an event, on one line."""
     act, detail = phrase(found.kind, found.data)
     shown = Text(line(act, DETAIL_CHARS_MAX))
     if isinstance(found, Entry):
@@ -161,7 +161,7 @@ def happened(found: Entry | Event) -> Text:
 
 
 def came_to(entry: Entry) -> Text:
-    """What a record decided or escalated, if anything."""
+    """The decisions and escalations of a record, if any."""
     if entry.more or len(entry.decisions) + len(entry.escalations) > 1:
         ends = Counter(str(each.outcome) for each in entry.decisions)
         ends.update("to a human" if end is None else end for end in entry.more.values())
@@ -170,23 +170,25 @@ def came_to(entry: Entry) -> Text:
     for decision in entry.decisions:
         how = standing_word(decision)
         found = Text.assemble(" → ", (how, f"bold {OUTCOME_STYLES[how]}"))
-        # What a human, a client or Prime said stands in the record itself.
+        # The words of a human, a client or Prime are in the record itself.
         shown = entry.kind in ("answer", "cancellation")
         return found if shown else found.append(f", {line(decision.reason, 120)}")
     for escalation in entry.escalations:
-        # Why a seat gives nothing stands in the record itself.
+        # The reason why a seat gives nothing is in the record itself.
         why = escalation.detail.removesuffix(f": {entry.data.get('why')}")
         return Text.assemble(" → ", ("to a human", "bold yellow"), f", {line(why, 120)}")
     return Text()
 
 
 def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:
-    """What happened, by the kind and the data of a record or an event. What it says may hold anything."""
+    """Describes a record or an event by its kind and data. The text may hold anything."""
     return _row_of(kind).phrase(data)
 
 
 def _row_of(kind: str) -> Row:
     """The row of a kind; of one that a newer council has, what shows its data."""
+    from council.kinds.table import BY_KIND  # it loads all that reads a message
+
     return BY_KIND.get(kind) or Row(kind, lambda data: Phrase("", str(dict(data))))
 
 
@@ -253,7 +255,7 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
     if decided.static_only:
         yield "seen", Text(NO_OBJECTION)
     if decided.early:
-        yield "early", Text("no ballot still to come could have turned it")
+        yield "early", Text("no missing ballot could have changed the result")
     if decided.degraded:
         yield "degraded", Text("decided without every seat that should have voted", "yellow")
     if decided.spent:
@@ -269,7 +271,7 @@ def _answering(escalation_id: str) -> str:
 
 
 def spending(accounts: Sequence[Account]) -> str:
-    """What the seats' models cost, in words: all of it, by seat, and what is not known yet."""
+    """The cost of the seats' models, in words: in total, by seat, and what is not known yet."""
     spent = sum((account.spent for account in accounts), Spend())
     held = sum((account.held for account in accounts), Spend())
     said = f"{spent} ({', '.join(f'{each.seat} {each.spent.tokens:,}' for each in accounts)})"
@@ -279,12 +281,12 @@ def spending(accounts: Sequence[Account]) -> str:
     return said + under_way + unknown
 
 
-def waiting_lines(waiting: Sequence[Escalation], now_s: float, *, rows_max: int = 10) -> Table:
-    """Escalations, one line each, as they stand at ``now_s``."""
+def waiting_lines(waiting: Sequence[Escalation], now_s: float) -> Table:
+    """The first ``WAITING_ROWS`` escalations, one line each, as they stand at ``now_s``."""
     found = one_line(
         table("escalation", "risk", "left", "because", "summary", numbers=("left",), wide="summary")
     )
-    for each in waiting[:rows_max]:
+    for each in waiting[:WAITING_ROWS]:
         left = _left_to_answer(each, now_s)
         risk = Text(each.risk_level, RISK_STYLES[each.risk_level])
         found.add_row(text(each.escalation_id), risk, left, text(each.reason), text(line(each.summary, 160)))

@@ -1,4 +1,4 @@
-"""What a command prints and returns: its result, its errors and its exit code (``options.EXIT_CODES``)."""
+"""Prints a command's result and errors, and makes its exit code (``options.EXIT_CODES``)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COLUMNS_MAX = 110
 
 
 class UsageFault(Exception):
-    """The command was called wrongly. The message says what is wrong, and what to do."""
+    """The command line is wrong. The message says what is wrong, and what to do."""
 
 
 class Interrupted(Exception):
-    """The command was interrupted. The message says what became of its proposal."""
+    """The command was interrupted. The message says whether its proposal is cancelled, decided or still open."""
 
     def __init__(self, message: str, code: int = INTERRUPTED) -> None:
         super().__init__(message)
@@ -65,6 +65,8 @@ def error_code(error: BaseException) -> int:
             return UNDECIDED  # the council may still decide it
         case errors.TooManyOpen():
             return UNDECIDED  # it was reached, and says: later
+        case errors.Refused(code="already_answered" | "closed"):
+            return REJECTED  # well-formed, but too late
         case UsageFault() | errors.CallerError() | errors.ConfigError() | errors.MindError():
             return USAGE
         case errors.NameTaken():

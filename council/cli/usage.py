@@ -1,4 +1,4 @@
-"""Words what is wrong with a command line, where the option parser found it."""
+"""Says what is wrong with a command line, for the errors that the option parser finds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _label(param: Any) -> str:
 
 
 def _bad(error: Any) -> str:
-    """What is wrong with a value. pydantic checks it for typer; its words are replaced."""
+    """Says what is wrong with a value. pydantic checks it for typer; its words are replaced."""
     from pydantic import ValidationError
 
     from council.protocol.wording import fault_text

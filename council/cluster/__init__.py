@@ -1,1 +1,1 @@
-"""Councils on Ray: all that imports Ray. Decides nothing."""
+"""Councils on Ray: all modules that import Ray."""

@@ -224,7 +224,7 @@ class CoordinatorActor:
             except (*PASSING, ray_errors.RayError) as error:
                 if not self._again:
                     raise
-                # Nobody else would open it again. Clients are told meanwhile that it is starting.
+                # Nobody else would open it again. Meanwhile clients get the answer that it is starting.
                 log.warning("coordinator can't begin yet", council=self._council_id, why=str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.5, AWAY_LAST_S)
@@ -388,7 +388,7 @@ class RayTransport:
                 **self._wishes(seat, nodes),
             )
         except (ValueError, TypeError) as error:
-            why = f"seats.{seat.name}: Ray takes its resources, labels or runtime_env not: {error}"
+            why = f"seats.{seat.name}: Ray does not accept its resources, labels or runtime_env: {error}"
             raise ConfigError(why, problems=[why]) from None
         self._hold(
             seat.name,

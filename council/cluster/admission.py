@@ -1,4 +1,4 @@
-"""Whether a Ray cluster answers, and whether it demands a token.
+"""Checks that a Ray cluster answers, and whether it demands a token.
 
 Ray reports a wrong token only after 20 s, as a lost connection. It does not report that a cluster demands no token.
 So the cluster's head is asked first, with and without the token, by the one call that every Ray answers.
@@ -27,7 +27,7 @@ TOKEN_BYTES_MAX = 4_096
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 # The method that Ray's head answers to every admitted client; Ray's own clients call it first.
 _CALL = "/ray.rpc.NodeInfoGcsService/CheckAlive"
-# What happens to open proposals. A client can't know which of the two applies.
+# The fate of open proposals. A client can't know which of the two applies.
 GONE_ON = (
     "launch it again: with a journal on disk it goes on with what was open, without one that is lost, and what is "
     "still wanted must be submitted again"
@@ -159,7 +159,7 @@ def token_file() -> Path | None:
 
 
 def open_to_others(path: Path) -> str | None:
-    """What to do if others can read the token, as Ray itself leaves it (mode 644); None if all is well."""
+    """The advice if others can read the token, as Ray itself leaves it (mode 644); None if they can't."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:

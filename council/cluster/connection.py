@@ -174,7 +174,7 @@ link = RayLink()
 
 
 class Joining(TypedDict, total=False):
-    """How a Ray is joined or started.
+    """The options for joining or starting a Ray.
 
     A remote Ray is shown ``token``, by default the environment's; if it demands none, it is refused, unless
     ``insecure``. ``ship`` sends this package to its nodes. ``dashboard`` is for a local Ray that is started.

@@ -1,4 +1,4 @@
-"""Remembers the councils that this user has brought up on this machine, in files.
+"""Files that record which councils this user has brought up on this machine.
 
 There is one file for each council, ``councils/<name>.json`` in the state folder. Only its owner may read it, because
 it holds the token of a local Ray. A file whose host process is gone is stale: that council has crashed. The file
@@ -61,8 +61,8 @@ class Known:
     def crashed(self) -> CouncilDied:
         """The error for a council whose host process is gone: ``council down`` would have removed its file."""
         return CouncilDied(
-            f"council {self.name!r} has crashed: it is gone without having been taken down, since its process "
-            f"{self.pid} has ended; bring it up again with council up{f' (its log: {self.log})' if self.log else ''}",
+            f"council {self.name!r} has crashed: its process {self.pid} ended without council down; "
+            f"bring it up again with council up{f' (its log: {self.log})' if self.log else ''}",
             name=self.name,
             open_ids=[],
         )
@@ -96,7 +96,7 @@ def _put(path: Path, content: bytes) -> Path:
             file.write(content)
     except OSError as error:
         raise OperatorError(
-            f"{path} can't be written: {error.strerror}; mend that, or set XDG_STATE_HOME to a folder that can"
+            f"{path} can't be written: {error.strerror}; correct that, or set XDG_STATE_HOME to a folder that can"
         ) from error
     return path
 

@@ -237,6 +237,18 @@ def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | Non
         return None
 
 
+def pages(config: CouncilConfig, *, install: bool) -> dict[str, Any]:
+    """The answer to ``AskPages``, in a process that is connected to the council's Ray. Raises OperatorError."""
+    installed = install_dashboard() if install else None
+    url = dashboard_url()
+    return {
+        "panel": about_panel(config, config.call_timeout_s),
+        "dashboard": url,
+        "grafana": None if url is None else grafana(url),
+        "installed": installed,
+    }
+
+
 def free_port(host: str) -> int:
     """A port that is free now, outside the range that systems give to programs that ask for any, such as Ray."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -345,11 +357,8 @@ def logs_folder() -> Path:
     return Path(ray._private.worker._global_node.get_logs_dir_path())  # type: ignore[attr-defined]
 
 
-def grafana() -> dict[str, str | None]:
-    """What the Metrics tab of Ray's dashboard shows: ``host``, None if nothing answers there."""
-    url = dashboard_url()
-    if url is None:
-        return {"host": None}
+def grafana(url: str) -> dict[str, str | None]:
+    """The content of the Metrics tab of Ray's dashboard at ``url``: ``host``, None if nothing answers there."""
     asked = urllib.request.Request(f"{url}api/grafana_health", headers=get_auth_headers_if_auth_enabled({}))
     try:
         with urllib.request.urlopen(asked, timeout=DASHBOARD_TIMEOUT_S) as answer:

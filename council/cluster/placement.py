@@ -45,7 +45,7 @@ def fits(seat: SeatConfig, node: Node) -> bool:
 
 
 def lacking(seat: SeatConfig, nodes: Iterable[Node]) -> str:
-    """Why a seat does not start, if that is known: what it asks for, and what the nodes have."""
+    """The reason why a seat does not start, if it is known: what it asks for, and what the nodes have."""
     every = list(nodes)
     wants = [f"{key}={value}" for key, value in seat.labels.items()]
     wants += [f"{amount:g} {name}" for name, amount in seat.resources.items()]
@@ -53,7 +53,7 @@ def lacking(seat: SeatConfig, nodes: Iterable[Node]) -> str:
         return "see the cluster's resources (ray status)"
     shown = [_labelled(seat, node) for node in every[:NODES_SHOWN]]
     more = f", and {len(every) - NODES_SHOWN} more" if len(every) > NODES_SHOWN else ""
-    return f"no node has {', '.join(wants)}: {'; '.join(shown)}{more}. Mend its labels or resources, or add a node"
+    return f"no node has {', '.join(wants)}: {'; '.join(shown)}{more}. Correct its labels or resources, or add a node"
 
 
 def _labelled(seat: SeatConfig, node: Node) -> str:

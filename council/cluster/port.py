@@ -37,7 +37,7 @@ from council.protocol.errors import (
 from council.runtime import answers
 from council.runtime.build import new_council_id
 from council.runtime.journals import council_id_of, journal_key, refuse_held, with_store_paths
-from council.runtime.questions import Question, answer_type, to_bytes
+from council.runtime.questions import AskPages, Question, answer_type, to_bytes
 from council.runtime.session import RETRY_S
 from council.telemetry.tracing import refuse_untraceable
 
@@ -176,7 +176,13 @@ class RayPort:
         return unframe_reply(await self._ask(bytes, "exchange", frame([session.encode(), *batch])))
 
     async def ask(self, question: Question[T]) -> T:
+        if isinstance(question, AskPages):
+            return cast(T, await asyncio.to_thread(self._pages, question))
         return await self._ask_again(answer_type(question), "ask", to_bytes(question))
+
+    def _pages(self, question: AskPages) -> dict[str, Any]:
+        with _as_ours(self._place.name), link.used(self._place.connection):
+            return panel_actor.pages(self.config, install=question.install)
 
     async def close(self) -> None:
         """Ends the council and its actors."""

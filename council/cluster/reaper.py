@@ -83,7 +83,7 @@ def end(noted: Mapping[int, str]) -> list[int]:
 
 
 def process_started(pid: int) -> str | None:
-    """When the process of that id began, in some notation; None if it has ended, or only waits to be reaped.
+    """The start time of the process with that id, in some notation; None if it has ended, or only waits to be reaped.
 
     An id may be used again, but an id with its start identifies one process for good. Raises OperatorError.
     """

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class Greeting(TypedDict):
-    """What a host says first: the version of the protocol, and its council."""
+    """The first message of a host: the version of the protocol, and its council."""
 
     protocol: int
     name: str
@@ -115,7 +115,7 @@ def refuse_open_folder(folder: Path) -> None:
     except OSError as error:
         raise OperatorError(f"{folder} can't be used for a socket: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise OperatorError(f"{folder} is no folder of this user's, expected one for the council's socket")
+        raise OperatorError(f"{folder} is not a folder of this user, expected one for the council's socket")
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
         raise OperatorError(f"{folder} is open to others (mode {mode:o}): chmod 700 {folder}")

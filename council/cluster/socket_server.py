@@ -51,7 +51,7 @@ _JOIN = msgspec.msgpack.Decoder(tuple[str, str, bytes])
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of the socket: connections, calls under way of each, bytes of a call, and times in seconds.
+    """The limits of the socket: connections, calls under way of each, bytes of a call, and times in seconds.
 
     ``idle_s`` is without any call; ``frame_s`` from the head of a call to its end; ``send_s`` to take an answer.
     """
@@ -65,7 +65,7 @@ class Limits:
 
 
 def place(name: str) -> Path:
-    """Where the socket of council ``name`` is: in the state folder or, if that path is too long, in a short one.
+    """The path of the socket of council ``name``: in the state folder or, if that path is too long, in a short one.
 
     The folder is created if needed. Raises OperatorError if others may enter it, or if no path is short enough.
     """

@@ -1,1 +1,1 @@
-"""What a council is configured with, and where each value comes from."""
+"""The settings of a council, and where each value comes from."""

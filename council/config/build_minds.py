@@ -42,8 +42,8 @@ LITE = "lite"  # the seat that shortens for all, if it has a model
 def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
     """The mind of a configured seat: imported if ``seat.mind`` is a path, built if it is a class.
 
-    With its ``council``, a model's mind has what is too long for it shortened by that one's Lite and Prime. Raises
-    MindError, which names the seat and says what to mend.
+    If ``council`` is given, its Lite and Prime shorten the texts that are too long for a model's prompt. Raises
+    MindError, which names the seat and says how to correct it.
     """
     if seat.mind == MODEL_MIND:
         return _model_mind(seat, council)
@@ -56,7 +56,7 @@ def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
 def _options_of(seat: SeatConfig, council: CouncilConfig | None) -> Mapping[str, Any]:
     """A seat's options. A static mind gets the user's rules; Prime's is told what to do about unknown tools as well.
 
-    In a council with another mind than the static ones, that mind judges unknown tools.
+    If not all minds of the council are static, unknown tools are allowed here, because the other minds judge them.
     """
     if seat.mind not in STATIC_MINDS or council is None:
         return seat.options

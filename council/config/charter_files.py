@@ -173,7 +173,9 @@ def read_charter(path: str) -> Charter:
 
 
 def _slips(where: str, table: object, known: Sequence[str]) -> Iterator[str]:
-    """Unknown keys that nearly are a known one. They are refused, because the default would be used instead.
+    """Unknown keys that are almost a known one: probably typos.
+
+    They are refused, because a default would replace them.
 
     Other unknown keys are kept.
     """

@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
 MEMORY = "memory"  # in place of a store: what is kept lives as long as the coordinator
 _STORE = re.compile(r"(/|~/)[^\0]|sqlite:///(/|~/)[^\0]|postgres(ql)?(\+psycopg)?://[^\0]")
 ENTRIES_MAX = 64  # of a table: keyword arguments of one mind, labels of one node
-# Above what any budget is; in micro-dollars it still is a whole number that every reader of JSON keeps.
+# Above any budget. In micro-dollars it is still an integer that every reader of JSON represents exactly.
 CAP_TOKENS_MAX, CAP_USD_MAX = 10**12, 10**6
 
 
@@ -73,7 +73,7 @@ def amount(default: float | None, high: float, about: str, *, what: str) -> Any:
 
 
 def cap(kind: str, about: str) -> Any:
-    """The most of something that models may use up; unset for no limit."""
+    """A cap on the tokens or dollars that models may use; unset for no limit."""
     if kind == "tokens":
         expected, high = f"a whole number of tokens up to {CAP_TOKENS_MAX:,}", CAP_TOKENS_MAX
     else:
@@ -141,7 +141,7 @@ def is_store_address(value: str) -> str:
 
 
 def is_base_url(value: str) -> str:
-    """Refuses what is not an address of HTTP, and an address with a secret in it, because every value is shown."""
+    """Refuses an address that is not of HTTP, or that holds a secret, because every value is shown."""
     parts = urlsplit(value)  # its ValueErrors say what is wrong
     plain = (
         value.isascii() and value.isprintable() and " " not in value
@@ -154,7 +154,7 @@ def is_base_url(value: str) -> str:
 
 
 def is_webhook(value: str) -> str:
-    """Refuses an address that is not of HTTPS, unless it is of this machine, and one that holds a password."""
+    """Refuses an address without HTTPS, unless it is of this machine, and an address with a password."""
     if value.startswith("env:"):
         is_variable(value.removeprefix("env:"))
         return value

@@ -1,4 +1,4 @@
-"""Who may answer escalations, and the keys they sign with.
+"""The humans who may answer escalations, and the keys they sign with.
 
 A human has one key, and gives it to no council. Each council is given a key that is derived for it alone, so that the
 key of one council is worthless in another (rules 1.12, 1.14).
@@ -30,7 +30,7 @@ _NAME = re.compile(SENDER_PATTERN.removesuffix("$"))
 
 
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
-    """Where this user's councils keep what outlives a process: ``$XDG_STATE_HOME/council``.
+    """The folder for data of this user's councils that outlives a process: ``$XDG_STATE_HOME/council``.
 
     A relative path counts as unset, as in the XDG specification.
     """
@@ -109,7 +109,7 @@ def not_enrolled(name: str, council_id: str, humans: Sequence[str]) -> CallerErr
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CallerError(
-            f"{str(name)[:80]!a} is no human's name: 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
+            f"{str(name)[:80]!a} is not a valid name of a human: 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
         )
 
 

@@ -76,7 +76,7 @@ class ConfigSource:
     file: str = ""
 
     def origin(self, key: str) -> str:
-        """Where the value of the dotted ``key`` came from, as ``Loaded.origins`` says it."""
+        """The origin of the value of the dotted ``key``, in the form of ``Loaded.origins``."""
         table, dot, last = key.rpartition(".")
         match self.kind:
             case "environment":
@@ -92,7 +92,7 @@ class ConfigSource:
                 return "default"
 
     def at(self, key: str) -> str:
-        """How a problem with ``key`` begins: source, file and key."""
+        """The beginning of a problem with ``key``: source, file and key."""
         if self.kind == "file":
             return f"file {self.file}: key {key}"
         return f"default: key {key}" if self.kind == "default" else self.origin(key)

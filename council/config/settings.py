@@ -33,13 +33,13 @@ from council.protocol.errors import ConfigError
 if TYPE_CHECKING:
     from council.protocol.identity.profiles import SeatProfile
 
-SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
+SEATS_MAX = 15  # each seat is a process, and a ballot to wait for
 ROWS_MAX = 1_000  # of policy
 HUMANS_MAX = 100  # names that an error still lists
 MODEL_MIND = "council.agents.model:ModelMind"  # the mind of a seat that names a base_url and no other mind
-NOBODY = "none"  # in place of a seat that observes
-OBSERVER = "lite"  # the seat that observes where none is named, and this one is there (rules 3.1)
-PROMPT_TOKENS_MIN = 256  # with fewer not even the frame of a prompt is there
+NOBODY = "none"  # the value of ``observer`` for no observer
+OBSERVER = "lite"  # the default observer, if there is a seat of this name (rules 3.1)
+PROMPT_TOKENS_MIN = 256  # with fewer, not even the frame of a prompt fits
 # The seats that a council has unless others are named. A seat of such a name has this mind unless it names another.
 BUILT_IN = {
     "prime": "council.agents.prime:Prime",
@@ -86,9 +86,9 @@ class SeatSettings(TypedDict, total=False):
 
 
 class _Settings(BaseModel):
-    """Settings that are checked when they are made. What is wrong is one ConfigError, in the words of their keys."""
+    """Settings that are checked when they are created. All faults are in one ConfigError, which names their keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -107,7 +107,7 @@ def _wrong(model: type[BaseModel], problems: Sequence[str]) -> ConfigError:
 
 
 def _problem(model: type[BaseModel], fault: ErrorDetails) -> str:
-    """What pydantic found wrong, in words."""
+    """An error of pydantic's, in words."""
     found = fields.quoted_value(fault["input"])
     if not fault["loc"]:
         return f"found {found}, expected its keys with their values"
@@ -184,27 +184,27 @@ class SeatConfig(_Settings):
         None,
         1,
         10**9,
-        "how many tokens its model reads and writes together; unset: not known (2)",
+        "how many tokens its model can read and write together; unset: not known (2)",
         what="a whole number of tokens",
     )
     special_tokens: Literal["refuse", "text"] = fields.key(
         "refuse",
-        "what becomes of a proposal with words of chat templates, as <|im_start|> (2.2)",
+        "whether a proposal with a special token, such as <|im_start|>, is refused or shown (2.2)",
         "'refuse', or 'text' for a server that takes them for no more than text",
     )
-    role: str | None = fields.name(None, "whose prompts the model is asked with; unset: the seat's own name")
-    prompts: fields.Path = fields.path("a folder whose files go before the prompts that ship")
+    role: str | None = fields.name(None, "the role whose prompts the model gets; unset: the seat's own name")
+    prompts: fields.Path = fields.path("a folder with files that replace the built-in prompts")
     persona: fields.Path = fields.path(
         "the file with a persona of the seat's own; unset: the charter's (7.1)"
     )
     tokenizer: str | None = fields.label(
         "a vocabulary, or a tokenizer.json; unset: by the model's name", longest=255
     )
-    temperature: float | None = fields.amount(None, 2, "how much chance an answer has", what="a number")
-    top_p: float | None = fields.amount(None, 1, "of how likely words an answer is made", what="a number")
+    temperature: float | None = fields.amount(None, 2, "the sampling temperature", what="a number")
+    top_p: float | None = fields.amount(None, 1, "the sampling top_p", what="a number")
     answer_format: Literal["auto", "json_schema", "json_object", "text"] = fields.key(
         "auto",
-        "how the server is told of the answer's form; auto finds out what it can",
+        "how the answer's form is requested; auto: detected",
         "'auto', 'json_schema', 'json_object' or 'text'",
     )
     stages: Literal["auto", "one", "two"] = fields.key(
@@ -222,10 +222,10 @@ class SeatConfig(_Settings):
         None, DAY_S, "how long all calls for one case may take; unset: as long as the case has"
     )
     usd_per_million_input: float | None = fields.amount(
-        None, 1e6, "the price of what it reads", what="dollars"
+        None, 1e6, "the price of a million input tokens", what="dollars"
     )
     usd_per_million_output: float | None = fields.amount(
-        None, 1e6, "the price of what it writes", what="dollars"
+        None, 1e6, "the price of a million output tokens", what="dollars"
     )
 
     def __init__(self, name: str, **settings: Unpack[SeatSettings]) -> None:
@@ -240,13 +240,14 @@ class SeatConfig(_Settings):
         name = given.get("name")
         mind = MODEL_MIND if given.get("base_url") is not None else BUILT_IN.get(str(name))
         if mind is None:
-            wrong = f"seat {name!r:.80} has no mind: give mind='module:Class', or use one of {', '.join(BUILT_IN)}"
+            known = f"{', '.join(BUILT_IN)}{did_you_mean(str(name).lower(), BUILT_IN)}"
+            wrong = f"seat {name!r:.80} has no mind: give mind='module:Class', or use one of {known}"
             raise ConfigError(wrong, problems=(wrong,))
         return {**given, "mind": mind}
 
     @property
     def mtu(self) -> int:
-        """How many tokens a prompt may have: never more than the model's window less its answer's (rules 2)."""
+        """The most tokens that a prompt may have, at most the model's window less its answer's limit (rules 2)."""
         if self.context_window is None:
             return self.max_context_tokens
         return min(self.max_context_tokens, self.context_window - self.max_output_tokens)
@@ -260,7 +261,7 @@ class SeatConfig(_Settings):
 
 
 _PRICES = "usd_per_million_input and usd_per_million_output"
-# What only a seat that is backed by a model takes.
+# The keys that only a seat backed by a model has.
 MODEL_KEYS = tuple(SeatConfig.model_fields)[tuple(SeatConfig.model_fields).index("base_url") :]
 
 
@@ -421,9 +422,9 @@ class CouncilConfig(_Settings):
     prime: str = fields.name("prime", "the seat that breaks ties and rules (rules 1.6, 1.8)")
     observer: str | None = fields.name(
         None,
-        "the seat that may call a halt while others think, or 'none'; unset: lite, where there is one (3.1)",
+        "the seat that may halt the others while they think, or 'none'; unset: lite, if there is one (3.1)",
     )
-    quorum: int = fields.whole(2, 2, SEATS_MAX, "from how many seats a decision needs ballots (rules 1.4)")
+    quorum: int = fields.whole(2, 2, SEATS_MAX, "how many ballots a decision needs (rules 1.4)")
     time_budget_s: float = fields.seconds(
         60.0, DAY_S, "how long a proposal is deliberated, unless it says (1.7)"
     )
@@ -433,7 +434,7 @@ class CouncilConfig(_Settings):
     )
     inactivity_s: float = fields.seconds(90.0, DAY_S, "a seat silent for longer is inactive (1.10)", low=0.1)
     escalation_ttl_s: float = fields.seconds(DAY_S, 30 * DAY_S, "how long a human has to answer (1.9)")
-    # rules 1.9, 1.14: fixed at launch, with a key each; who merely reaches a council can't answer in it
+    # rules 1.9, 1.14: fixed at launch, with a key each; reaching a council does not allow answering in it
     humans: (
         dict[
             Annotated[str, Field(pattern=NAME_PATTERN)], Annotated[str, AfterValidator(fields.is_key_source)]
@@ -441,7 +442,7 @@ class CouncilConfig(_Settings):
         | None
     ) = fields.key(
         None,
-        "who may answer, and where each one's key is; unset: whoever launches it (1.9)",
+        "who may answer, and where each key is; unset: the user who launches it (1.9)",
         "a table of names to 'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)",
         max_length=HUMANS_MAX,
     )
@@ -466,7 +467,7 @@ class CouncilConfig(_Settings):
     )
     unknown_tools: Literal["ask", "allow"] = fields.key(
         "ask",
-        "whether a human is asked of a tool that no static check knows, if it writes, pays, sends or deletes",
+        "whether a human decides if no static check knows a tool, and it writes, pays, sends or deletes",
         "'ask', or 'allow' to go by the other checks alone",
     )
     rules: fields.Path = fields.path(
@@ -486,7 +487,7 @@ class CouncilConfig(_Settings):
         strict=False,
         max_length=ENTRIES_MAX,
     )
-    # What these count is held in memory: up to some 10 kB for a proposal, 4 kB for a decision.
+    # All of these are held in memory: up to some 10 kB for a proposal, 4 kB for a decision.
     open_max: int = fields.whole(
         2000, 1, 100_000, "how many proposals may wait for seats or Prime before new ones are refused"
     )
@@ -497,7 +498,8 @@ class CouncilConfig(_Settings):
     decisions_kept: int = fields.whole(
         10_000, 1, 1_000_000, "how many of its newest decisions a council without a store keeps"
     )
-    # rules 2.6: reserved before each model call, at its worst; over the council's life but for a proposal's
+    # rules 2.6: the highest cost is reserved before each model call. All caps but a proposal's are for the council's
+    # life.
     proposal_tokens_max: int | None = fields.cap(
         "tokens", "the most tokens that models may use on one proposal (2.6)"
     )
@@ -527,7 +529,7 @@ class CouncilConfig(_Settings):
         "where the coordinator serves its metrics to Prometheus; 0: any free port; unset: nowhere",
         what="a port",
     )
-    # In clear, and for anybody: what is served there holds no content, but names of seats and models.
+    # Unencrypted and without a token: the metrics hold no content, but names of seats and models.
     metrics_host: str = fields.host(
         "127.0.0.1", "the address of this machine that its metrics are served at; 0.0.0.0: all of them"
     )
@@ -538,27 +540,27 @@ class CouncilConfig(_Settings):
     )
     pool: tuple[int, int] | None = fields.key(
         None,
-        "which one it is of how many that share the work; set by CouncilPool alone",
+        "its number in a pool, and the pool's size; set by CouncilPool alone",
         "nothing: CouncilPool sets it",
     )
     panel: bool | None = fields.switch(
         None, "whether the council's live panel is served; unset: by council up, and beside a dashboard"
     )
     panel_port: int = fields.whole(0, 0, 65_535, "where the panel is served; 0: any free port", what="a port")
-    # In clear: without its token the panel shows ids, stages and figures, and nothing that a proposal says.
+    # Unencrypted. Without its token the panel shows ids, stages and figures, and no text of a proposal.
     panel_host: str = fields.host("127.0.0.1", "the address of this machine that the panel is served at")
     ray_dashboard: bool = fields.switch(False, "whether a Ray of the council's own has its dashboard")
     ray_address: str | None = fields.label(
-        "the Ray cluster to join, auto being whichever runs on this machine; unset: one of the council's own",
+        "the Ray cluster to join; auto: the Ray on this machine; unset: a Ray of the council's own",
         longest=255,
     )
     ray_namespace: str = fields.name("council", "the Ray namespace of the council's actors")
     ray_insecure: bool = fields.switch(
         False,
-        "whether to launch on, or join as auto, a Ray that demands no token, and so runs what anybody tells it",
+        "whether to launch on, or join as auto, a Ray that demands no token, and so runs anybody's code",
     )
     ray_ship: bool = fields.switch(
-        False, "whether to send this package to nodes of the cluster, which need what it depends on"
+        False, "whether to send this package to the cluster's nodes; its dependencies must be installed there"
     )
     call_timeout_s: float = fields.seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
 
@@ -650,7 +652,7 @@ ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether t
 def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
     """One check for each key, so that every wrong value of every source is found."""
     adapter: Any = TypeAdapter  # type checkers don't accept a value as its argument
-    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    strict = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)  # few keys are given
     return {
         key: adapter(Annotated[(info.annotation, info)], config=strict)
         for key, info in model.model_fields.items()
@@ -676,7 +678,7 @@ def with_charter_files(config: CouncilConfig, files: Any) -> CouncilConfig:
 
 
 def expected(key: str, model: type[BaseModel]) -> str:
-    """In words, what a key takes."""
+    """The values that a key takes, in words."""
     if key == ENABLED and model is SeatConfig:
         return "true or false"
     extra = model.model_fields[key].json_schema_extra

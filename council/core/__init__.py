@@ -1,1 +1,1 @@
-"""Decides. Knows nothing of clocks, Ray, files or the network: start reading at ``step``."""
+"""The rules, as pure functions: no clock, no Ray, no files, no network. Read ``step`` first."""

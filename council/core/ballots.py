@@ -1,4 +1,4 @@
-"""What seats send on a proposal: ballots, failures, observations, escalations, rulings."""
+"""Handles what seats send about a proposal: ballots, failures, observations, escalations, rulings."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _late(ballot: Ballot) -> Effects:
 
 
 def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
-    """Has a proposal go to Prime's ruling after the vote, or adds a reason to one that does."""
+    """Marks a proposal for Prime's ruling after the vote, or adds a reason to one that is marked."""
     why = why if len(why) <= REASON_TOLD_MAX else why[:REASON_TOLD_MAX] + "…"
     if why in proposal.escalated_for or len(proposal.escalated_for) >= REASONS_MAX:
         return proposal
@@ -140,7 +140,7 @@ def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
         return [do.NoteIgnored(event.seat, "a failure on a proposal that is decided")]
     proposal = open_proposal(state, event.proposal_id, event.seat)
     loss = do.AnnounceLoss(event.proposal_id, event.seat, event.task, event.why, overruns=event.overruns)
-    if event.task == "observation":  # nothing waits for one; announced once, since it may go on failing
+    if event.task == "observation":  # no ballot waits for it; announced once, because it may fail again
         _refuse_unasked(proposal, event.seat)
         acted = _acted(proposal, event.seat, "lost observation", "first")
         if acted is None or proposal.stage != "deliberating":

@@ -1,4 +1,4 @@
-"""What model calls may cost: reserved before each call, settled after it.
+"""Caps the cost of model calls: reserved before each call, settled after it.
 
 A seat reserves the highest cost of a call, and makes it only once that is granted, so that calls under way together
 can't exceed a cap together (rules 2.6). Reserved amounts count like spent ones, on the proposal, the seat and the
@@ -93,7 +93,7 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
 
 
 def _denied(call: Call, why: str, *, again: bool = True, anew: bool = False) -> Effects:
-    """``again``: the denial changes nothing, so it leaves no record, however often the seat asks."""
+    """Denies a call. ``again``: the denial changes nothing, so it leaves no record, however often the seat asks."""
     return [do.DenyCall(call.seat, call.proposal_id, call.call_id, why, again, anew)]
 
 
@@ -102,7 +102,7 @@ def _begun(account: Account, call: Call) -> Account:
 
 
 def _too_much(state: CouncilState, proposal: Proposal, call: Call) -> str:
-    """Why the highest cost of a call does not fit, with the figures; empty if it fits.
+    """The reason why the highest cost of a call does not fit, with the figures; empty if it fits.
 
     An observation must leave room for each ballot that is awaited: as much as the dearest call so far.
     """
@@ -207,7 +207,7 @@ def _settle(
 
 
 def _paid_by(state: CouncilState, seat: str) -> Account:
-    """What a seat has spent on all proposals."""
+    """The amount that a seat has spent on all proposals."""
     return state.paid.get(seat, Account(seat))
 
 

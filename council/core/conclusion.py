@@ -1,4 +1,4 @@
-"""Decides: counts the ballots that are in, says whether they make a decision, and which.
+"""Counts the ballots that were cast, and says whether they make a decision, and which.
 
 Handlers call ``conclude`` after each event that may end the voting on an open proposal. It returns the proposal as
 it goes on, or the decision, and what to announce. Nothing here changes the state.
@@ -48,7 +48,7 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     asks_human = any(ballot.asks_human for ballot in proposal.ballots)
     waits_for_all = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
 
-    if quorum and not waits_for_all and carried(votes, reach):  # rules 1.5: no missing ballot can turn it
+    if quorum and not waits_for_all and carried(votes, reach):  # rules 1.5: no missing ballot can change it
         return _by_majority(state, proposal, now, early=bool(awaited), expired=expired)
     if awaited and not expired:
         return proposal, []
@@ -82,7 +82,7 @@ def _is_quorum_unpaid(state: CouncilState, proposal: Proposal) -> bool:
 def _is_quorum_lost(state: CouncilState, proposal: Proposal) -> bool:
     """Whether no quorum can come any more, whichever silent seats come back and vote (rules 1.5).
 
-    A silent seat that may decide alone, or is the council's only one, is waited for all the same.
+    A silent seat that may decide alone, or is the council's only one, is still waited for.
     """
     rules, may_vote = state.rules, _may_vote(state, proposal)
     if rules.lost_at_once is not True or len(may_vote) >= rules.quorum:
@@ -112,7 +112,7 @@ def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> b
 def _by_majority(
     state: CouncilState, proposal: Proposal, now: Moment, *, early: bool = False, expired: bool = False
 ) -> Concluded:
-    """The decision by the ballots that are in. Prime breaks a tie, or it goes to a human (rules 1.6)."""
+    """The decision by the ballots that were cast. Prime breaks a tie, or it goes to a human (rules 1.6)."""
     found = _side(state.rules, proposal)
     if found is None:
         return _tied(state, proposal, now, expired=expired)
@@ -179,7 +179,7 @@ def on_ruling(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded
 
 
 def to_human(state: CouncilState, proposal: Proposal, reason: str, now: Moment, why: str = "") -> Concluded:
-    """Has the proposal wait for a human (rules 1.9). Its proposer gets a decision that is not final."""
+    """Makes the proposal wait for a human (rules 1.9). Its proposer gets a decision that is not final."""
     absent = proposal.absent or _absent(state, proposal, over=True)
     asked = escalation.to_human(state.rules, proposal, reason, absent.missing, now, why)
     waiting = replace(
@@ -254,7 +254,8 @@ def _decision(
 def _absent(state: CouncilState, proposal: Proposal, *, over: bool) -> Absent:
     """The seats without a ballot, as of now. ``over``: voting ends without those that have not voted.
 
-    A ballot that was not needed (an early decision) does not degrade the decision; one that could not be had does.
+    A ballot that was not needed does not degrade the decision. A lost one, one that missed the deadline, or the
+    ballot of an inactive seat does.
     """
     voted = {ballot.seat for ballot in proposal.ballots}
     missing: list[tuple[str, str]] = []
@@ -279,7 +280,7 @@ def _absent(state: CouncilState, proposal: Proposal, *, over: bool) -> Absent:
 
 
 def count(ballots: Iterable[Ballot]) -> Tally:
-    """How the ballots fall. An abstention is presence, not a side (rules 1.4)."""
+    """Counts the ballots by vote. An abstention counts for the quorum and for neither side (rules 1.4)."""
     votes = [ballot.vote for ballot in ballots]
     return Tally(votes.count("yes"), votes.count("no"), votes.count("abstain"))
 
@@ -292,7 +293,7 @@ def majority(tally: Tally) -> str | None:
 
 
 def carried(tally: Tally, reach: int) -> bool:
-    """Whether one side exceeds half of ``reach`` seats, so that no ballot can turn it (rules 1.5)."""
+    """Whether one side exceeds half of ``reach`` seats, so that no ballot can change the result (rules 1.5)."""
     return 2 * max(tally.yes, tally.no) > reach
 
 

@@ -1,4 +1,4 @@
-"""What the core asks its shell to do, in the imperative. Knows nothing of how it is done.
+"""The effects that the core asks its shell to perform, in the imperative. The shell decides how.
 
 ``THINK`` effects only make seats think and may go at once. All others announce something, and wait until the record
 of their event is kept (rules 4.7). A request for a ruling shows ballots, so it waits too: no seat sees another's

@@ -1,4 +1,4 @@
-"""Says when a proposal escalates and what a human is shown.
+"""Says when a proposal escalates, and what a human is shown.
 
 There are two steps (rules 1.8, 1.9): to Prime, which rules from all ballots, and to a human, whose answer is the
 decision.
@@ -70,7 +70,7 @@ def to_human(
     now: Moment,
     why: str = "",
 ) -> Escalation:
-    """What a human is shown: two or three options, what is not known, and a next step (rules 1.9).
+    """The case for a human: two or three options, what is not known, and a next step (rules 1.9).
 
     ``why`` adds details to the ``reason``. The escalation's id is derived from the proposal's, because a proposal
     reaches a human at most once.

@@ -1,4 +1,4 @@
-"""What can happen to a council, in the past tense.
+"""The events of a council, in the past tense.
 
 Events come from authentic envelopes, from the roll and from time (``next_due`` in ``step.py``). All but ordinary
 heartbeats are journaled (rules 1.10). Each class has a handler in the core (``handles``), which ``step`` calls, and a

@@ -1,4 +1,4 @@
-"""What clients and humans do to a proposal: submit it, cancel it, answer it, and report on the approved action.
+"""Handles what clients and humans send: a proposal, its cancellation, an answer, a report on the approved action.
 
 The proposer runs an approved action in code of its own. Its report changes no decision.
 """
@@ -94,7 +94,7 @@ def _submitted_before(state: CouncilState, event: ev.ProposalSubmitted) -> Effec
 
 
 def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
-    """The decision on a proposal, or how it stands with a human; None while the council deliberates.
+    """The decision on a proposal, or its standing with a human; None while the council deliberates.
 
     Raises Refused (``unknown_proposal``) for an id that was never submitted.
     """
@@ -158,7 +158,7 @@ def _refuse_above_limits(state: CouncilState, leaving: Proposal | None) -> None:
 
 @ev.handles(ev.ProposalCancelled)
 def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> Effects:
-    """By the proposer or by an enrolled human, also while it waits for a human's answer."""
+    """Cancels a proposal for its proposer or an enrolled human, also while it waits for a human's answer."""
     closed = state.closed.get(event.proposal_id)
     may = event.by_human or (closed is not None and closed.proposer == event.sender)
     if closed is not None and may and closed.decision.outcome == "cancelled":
@@ -209,7 +209,7 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
     return store(state, proposal, conclusion.decided(state, proposal, outcome, reason, now, answer=answer))
 
 
-# What became of an approved action (rules 3.1)
+# Reports on an approved action (rules 3.1)
 
 
 @ev.handles(ev.ActionReported)

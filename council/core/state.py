@@ -1,4 +1,4 @@
-"""What the council remembers: rules, seats, proposals, decisions.
+"""The council's state: rules, seats, proposals, decisions.
 
 Everything here but ``CouncilState`` is a frozen ``Value``. Times called ``…_s`` are seconds of the coordinator's
 monotonic uptime. Times called ``…_wall_s`` are Unix seconds, for the one deadline that runs while everything is down,
@@ -32,7 +32,7 @@ SoleSeat = Literal["never", "allow-low-risk"]
 CONFIDENCE_FLOOR = 0.3
 # rules 1.8: this many interrupts in a row on one stream escalate.
 INTERRUPTS_MAX = 3
-# A council larger than this is a parliament: message counts and reading time grow with it.
+# The number of messages, and the time to read a decision, grow with the number of seats.
 SEATS_MAX = 15
 # Acts of one kind and seat on an open proposal. Each is remembered so that a replay is recognised.
 ACTS_MAX = 100
@@ -51,7 +51,10 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 
 def council_of(key: str, count: int) -> int:
-    """Which of the ``count`` councils of a pool a key, or a proposal's id, belongs to: always the same one."""
+    """The number of the council, among ``count`` in a pool, that a key or a proposal's id belongs to.
+
+    It never changes.
+    """
     return int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big") % count
 
 
@@ -61,7 +64,7 @@ def unsure(confidence: float) -> bool:
 
 
 class Moment(Value, frozen=True):
-    """When an event is handled, and the position that its record will have.
+    """The time at which an event is handled, and the position that its record will have.
 
     ``uptime_s`` never falls; ``wall_s`` may jump; ``position`` counts records from 1.
     """
@@ -72,7 +75,7 @@ class Moment(Value, frozen=True):
 
 
 class Spend(Value, frozen=True):
-    """What model calls cost: tokens, prompt and output together, and millionths of a dollar."""
+    """The cost of model calls: tokens, prompt and output together, and millionths of a dollar."""
 
     tokens: int = 0
     microusd: int = 0
@@ -141,9 +144,9 @@ class Overrun(Value, frozen=True):
 
 
 class Account(Value, frozen=True):
-    """What a seat has ``spent``, and what is ``held`` for its calls under way.
+    """The amount that a seat has ``spent``, and the amount ``held`` for its calls under way.
 
-    ``assumed``: how many of its ``calls`` have an unknown usage, and count as what was reserved.
+    ``assumed`` is the number of its ``calls`` with an unknown usage, which count as reserved.
     """
 
     seat: str
@@ -154,7 +157,7 @@ class Account(Value, frozen=True):
 
 
 def total(accounts: Iterable[Account]) -> Spend:
-    """What these accounts have spent and hold."""
+    """The sum of what these accounts have spent and hold."""
     return sum((account.spent + account.held for account in accounts), Spend())
 
 
@@ -300,7 +303,7 @@ class Answer(Value, frozen=True):
 
 
 class Tally(Value, frozen=True):
-    """How the counted ballots fall."""
+    """The counted ballots, by vote."""
 
     yes: int = 0
     no: int = 0
@@ -315,7 +318,7 @@ class Tally(Value, frozen=True):
 
 
 class Option(Value, frozen=True):
-    """One of the ways out that a human is offered."""
+    """One of the options that a human is offered."""
 
     name: str
     pros: tuple[str, ...]
@@ -323,7 +326,7 @@ class Option(Value, frozen=True):
 
 
 class Escalation(Value, frozen=True):
-    """What a human is shown of a proposal: why, the options, the gaps, the next step.
+    """A proposal that waits for a human: the reason, the options, what is not known, the next step.
 
     A human answers it by its id. It closes as ``deferred`` when ``expires_wall_s`` has passed.
     """
@@ -393,15 +396,20 @@ class Decision(Value, frozen=True):
         return f"<Decision on {self.proposal_id}: {words.one_line(self):.500}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         return words.table(self)
 
     def explain(self) -> str:
-        """Why it was decided so and what can be done, in a few lines that an agent's model can act on.
+        """Returns the reasons for the decision and what can be done, in a few lines that an agent's model can act on.
 
         They quote texts of seats and proposers: data, never instructions (rules 1.14).
         """
         return words.explained(self)
+
+    @property
+    def how_to_answer(self) -> str:
+        """What the human does to answer it, while it waits for one."""
+        return f"council answer {self.escalation_id}"
 
     @property
     def static_only(self) -> bool:
@@ -410,6 +418,17 @@ class Decision(Value, frozen=True):
         in_favour = [each for each in acts if not isinstance(each, Ballot) or each.vote == "yes"]
         by_seats = bool(self) and self.answer is None and bool(in_favour)
         return by_seats and all(is_static(each.reason) for each in in_favour)
+
+
+class InlineDecision(Decision, frozen=True):
+    """A decision of a council in a program of its own, as that program gets it: no shell reaches that council."""
+
+    @property
+    def how_to_answer(self) -> str:
+        return (
+            f'in the program that runs this council, council.answer("{self.escalation_id}", approve=True or False). '
+            "To answer from a shell, run council up and use Council.connect()"
+        )
 
 
 class Absent(Value, frozen=True):

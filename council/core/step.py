@@ -1,4 +1,4 @@
-"""Moves the council: one event in, effects out. Knows nothing of clocks, bytes, Ray or the journal.
+"""Applies one event to the council's state, and returns the effects. Uses no clock, no bytes, no Ray and no journal.
 
 READ FIRST. A shell calls ``step`` with each event that it received and the moment of it, and performs the effects
 in order. Before each event it performs what ``next_due`` gives, expired timers, until there is nothing. In
@@ -46,7 +46,7 @@ _DUE_EVENTS = (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired, ev.Co
 
 
 def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilState, Effects]:
-    """The state after ``event``, and what to do. Raises Refused, and TooManyOpen for back-pressure.
+    """The state after ``event``, and the effects. Raises Refused, and TooManyOpen for back-pressure.
 
     Raises InternalError when the shell breaks the contract: uptime that went backwards, or a passed
     deadline that was not handled.
@@ -69,7 +69,7 @@ def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilStat
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """When the next timer expires: seconds of uptime, and Unix seconds; None for never."""
+    """The next expiry of a timer: seconds of uptime, and Unix seconds; None for never."""
 
     uptime_s: float | None
     wall_s: float | None
@@ -83,7 +83,7 @@ class Deadlines:
 
 
 def next_due(state: CouncilState, now: Moment) -> ev.Event | None:
-    """The first event that time has brought by ``now`` and that is not handled yet."""
+    """The first event for a deadline that has passed by ``now`` and is not handled yet."""
     found: tuple[float, ev.Event] | None = None
     timer = first_timer(state)
     if timer is not None and now.uptime_s > timer[0]:  # rules 1.5: at exactly the deadline a ballot counts

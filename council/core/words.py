@@ -1,7 +1,7 @@
-"""Says a decision in plain words: in one line, in a few lines, in a table for notebooks.
+"""Describes a decision in plain words: in one line, in a few lines, in a table for notebooks.
 
 ``decision`` is a ``Decision`` of ``council.core.state``, which imports this module. Models and strangers write
-reasons and summaries, so that characters that are not printable are shown as numbers.
+reasons and summaries, so characters that are not printable are shown as numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def one_line(decision: Any) -> str:
 
 
 def because(decision: Any, chars_max: int = SHORT) -> str:
-    """Why it was not approved, and who objected; of an approved one, how it came to that."""
+    """The reason for the outcome, and who objected."""
     against = [f"{who}: {_text(why, chars_max)}" for who, why in objections(decision)]
     if decision:
         dissent = f"; against it {'; '.join(against)}" if against else ""
@@ -34,7 +34,10 @@ def because(decision: Any, chars_max: int = SHORT) -> str:
 
 
 def objections(decision: Any) -> list[tuple[str, str]]:
-    """Who spoke against it and why: the human first, then Prime's ruling, then ballots. Each reason is there once."""
+    """The objections, each with its author: the human first, then Prime's ruling, then ballots.
+
+    Each reason occurs once.
+    """
     found: dict[str, str] = {}
     if decision.answer is not None and not decision.answer.approve:
         found[decision.answer.reason or "no reason was given"] = decision.answer.human
@@ -47,7 +50,7 @@ def objections(decision: Any) -> list[tuple[str, str]]:
 
 
 def _why_human(decision: Any) -> list[str]:
-    """Why Prime left it to a human, if it did, unless that is an objection, too."""
+    """The reason why Prime left it to a human, if it did, unless that is also an objection."""
     ruling = decision.ruling
     if ruling is None or ruling.ruling != "human":
         return []
@@ -55,7 +58,7 @@ def _why_human(decision: Any) -> list[str]:
 
 
 def explained(decision: Any) -> str:
-    """Why it is as it is and what can be done, a sentence a line, for a person or for the agent's model."""
+    """Explains the decision and what can be done, one sentence on a line, for a person or for the agent's model."""
     lines = [
         f"Proposal {decision.proposal_id} is {_how(decision)}: {_text(decision.summary, SHORT)}",
         f"Votes: {decision.tally}. Reason: {_text(decision.reason, LONG)}.",
@@ -98,16 +101,16 @@ def _how(decision: Any) -> str:
 
 
 def _next(decision: Any) -> str:
-    """What can be done now."""
+    """The next step."""
     if decision:
         return "It may be done once, exactly as it was proposed."
     if not decision.final:
         return (
             "It must not be done before a human approves it. "
-            f"The human, and nobody else, answers: council answer {decision.escalation_id}"
+            f"The human, and nobody else, answers: {decision.how_to_answer}"
         )
     if decision.outcome == "cancelled":
-        return "It must not be done. It was taken back, for the reason above."
+        return "It must not be done. It was cancelled, for the reason above."
     if decision.outcome == "deferred":
         return "It must not be done. No human answered in time. It may be proposed again."
     return (

@@ -1,1 +1,1 @@
-"""What is served over HTTP: the live panel, and the server of panel and metrics. Decides nothing."""
+"""The live panel, and the HTTP server of panel and metrics."""

@@ -1,4 +1,4 @@
-"""The council's dashboard for Grafana, and where it is put so that a Grafana finds it."""
+"""Writes the council's dashboard into a folder that Grafana reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def put(text: str, folder: Path) -> tuple[Path, str]:
             return path, "is there already"
         if before is not None and _uid(before) != UID:
             raise OperatorError(
-                f"{path} is another's dashboard, and stays as it is: move it away, or import "
+                f"{path} is another dashboard, and is not replaced: move it away, or import "
                 "deploy/grafana/council.json in Grafana by hand"
             )
         folder.mkdir(parents=True, exist_ok=True)

@@ -288,7 +288,10 @@ function drawEscalations() {
   at("waiting").classList.toggle("urgent", all > 0);
   const cards = newestFirst.map(escalationCard);
   if (!all) cards.push(element("p", "none", "Nothing waits for a human."));
-  if (all > cards.length) cards.push(element("p", "none", `${count(all - cards.length)} more: council escalations lists them`));
+  if (all > cards.length) {
+    const older = `${count(all - cards.length)} older: council escalations --all${nameOption()}`;
+    cards.push(element("p", "none", older));
+  }
   show(at("escalations"), ...cards);
   tell(newestFirst);
 }
@@ -323,31 +326,21 @@ function escalationCard(each, index) {
 
 // What is to be approved, and who asks.
 function subject(each) {
-  const parts = each.action ? [...argumentLines(each.action.args), element("p", "", each.summary)] : [];
+  const parts = each.action ? [...argumentLines(each), element("p", "", each.summary)] : [];
   const about = [each.requester ? `asked by ${each.requester}` : "", each.detail].filter(Boolean);
   parts.push(element("p", "dim", about.join("  ·  ")));
   if (each.body?.trim()) parts.push(bodyOf(each.body));
   return parts;
 }
 
-function argumentLines(args) {
-  let found = args;
-  try {
-    if (typeof args === "string" && areExact(args)) found = JSON.parse(args);
-  } catch {
-    return [element("pre", "args", args)]; // it was cut
-  }
-  if (!found || typeof found !== "object") return [element("pre", "args", String(found))];
-  const named = Object.entries(found).map(([name, value]) =>
-    holder("div", "", element("span", "dim", `${name} = `), element("span", "", JSON.stringify(value))),
+function argumentLines(each) {
+  const named = each.action.arguments.map(([name, value]) =>
+    holder("div", "", element("span", "dim", `${name} = `), element("span", "", value)),
   );
+  const cut = each.action.arguments_cut;
+  const more = `… ${plural(cut, "argument")} cut or left out: council show ${each.proposal_id}${nameOption()}`;
+  if (cut) named.push(element("div", "warn", more));
   return named.length ? [holder("div", "args", ...named)] : [];
-}
-
-// Whether JavaScript has each number of a JSON text as it is written there, which it has not of large ones.
-function areExact(json) {
-  const numbers = json.replace(/"(?:[^"\\]|\\.)*"/g, "").match(/-?\d[\d.eE+-]*/g) ?? [];
-  return numbers.every((each) => String(Number(each)) === each);
 }
 
 const DIFF = /^(diff --git |--- |@@ )/m;
@@ -380,10 +373,14 @@ function opinion(who, what, said) {
   return [element("dt", "", who), holder("dd", "", vote, element("span", "reason", said.reason ? ` ${said.reason}` : ""))];
 }
 
+// The option that names this council in a command.
+function nameOption() {
+  return seen.name === "council" ? "" : ` --name ${seen.name}`;
+}
+
 // The command that answers a case, with a button that copies it.
 function commandLine(each) {
-  const named = seen.name === "council" ? "" : ` --name ${seen.name}`;
-  const command = element("code", "", (each.command ?? `council answer ${each.escalation_id}`) + named);
+  const command = element("code", "", (each.command ?? `council answer ${each.escalation_id}`) + nameOption());
   const isFresh = copied?.id === each.escalation_id && performance.now() < copied.until;
   const button = element("button", "copy", isFresh ? copied.said : "Copy");
   button.type = "button";

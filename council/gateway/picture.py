@@ -1,8 +1,7 @@
-"""What the panel shows of a council's status, with or without the content of proposals.
+"""Selects from a council's status what the panel shows, with or without the content of proposals.
 
-Each field is named here, so that nothing else of a status gets out. Without content there is no text that a
-proposal, a mind or a human wrote, only ids, stages, outcomes, ages and figures (rules 1.14 leaves content to those
-who may see it).
+Each field is named here, so that no other field of a status is shown. Without content there are only ids, stages,
+outcomes, ages and figures, and no text by a proposal, a mind or a human (rules 1.14).
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _account(account: Mapping[str, Any]) -> dict[str, Any]:
-    """What was spent and is held, and what is left where there is a cap, in tokens and in micro-dollars."""
+    """The spent and the reserved amount, and what a cap leaves, in tokens and in micro-dollars."""
     found: dict[str, Any] = {"calls": account["calls"]}
     for unit in ("tokens", "microusd"):
         spent, held, cap = (account[part][unit] for part in ("spent", "held", "caps"))

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Connections that are open at once; a council has a few that look at it.
 OPEN_MAX = 200
-# How long a connection may take to bring its next request whole and take the answer. Answers wait 5 s at most.
+# How long a connection may take to bring its next request whole and take the answer. An answer takes 5 s at most.
 EXCHANGE_S = 20.0
 _LOG = logging.getLogger("council.web")
 _LOG.setLevel(logging.ERROR)  # no line for each malformed request
@@ -104,6 +104,6 @@ class _Connection(H11Protocol):
         self._ends = self.loop.call_later(EXCHANGE_S, self.abort)
 
     def _worth(self) -> tuple[bool, float]:
-        """What is answered is worth more than what waits for a request; of these the newest is worth most."""
+        """A connection that is being answered is worth most. Of those that wait for a request, the newest is."""
         answered = self.cycle is not None and not self.cycle.response_complete
         return answered, self._ends.when()

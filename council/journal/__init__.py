@@ -1,1 +1,1 @@
-"""Keeps the record of what happened."""
+"""The journal: records of all events, in a database or in memory."""

@@ -42,7 +42,7 @@ def place(url: str) -> Path | URL:
         if any("password" in name for name in parsed.query):  # it would be shown wherever the store is named
             raise _no_store("a password among its options: leave it to PGPASSWORD or ~/.pgpass")
         return parsed
-    raise _no_store(f"{parsed.drivername[:40]!r} is no engine of ours")
+    raise _no_store(f"{parsed.drivername[:40]!r} is not a supported engine")
 
 
 def _no_store(why: str) -> CallerError:

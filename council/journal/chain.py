@@ -43,9 +43,9 @@ def row_hash(previous_hash: bytes, position: int, epoch: int, content_hash: byte
 
 
 def misfit(row: Any, after: Head | None = None) -> str:
-    """Why a row with the columns of JournalRow does not fit its own hashes; empty if it does.
+    """The reason why a row with the columns of JournalRow does not fit its own hashes; empty if it does.
 
-    With ``after``, the row before it: also why it does not follow that one.
+    If ``after`` is given, the row before it: also the reason why it does not follow that row.
     """
     if after is not None and row.position != after.position + 1:
         return (
@@ -122,7 +122,7 @@ def inclusion(row_hashes: Sequence[bytes], index: int) -> tuple[bytes, ...]:
     level = [sha256(_LEAF + each).digest() for each in row_hashes]
     path = []
     while len(level) > 1:
-        if index ^ 1 < len(level):  # the last of an odd number has no neighbour, and moves up unchanged
+        if index ^ 1 < len(level):  # the last of an odd number has no neighbour, so it moves up unchanged
             path.append(level[index ^ 1])
         odd = level[-1:] if len(level) % 2 else []
         pairs = zip(level[::2], level[1::2], strict=False)

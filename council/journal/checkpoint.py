@@ -104,7 +104,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(cls, found: object) -> Self:
         """Reads what ``document`` gave. Raises CheckpointRefused; does not check the signature (``check``)."""
         if not isinstance(found, dict) or found.get("format") != FORMAT["format"]:
-            raise _none("it is no checkpoint of ours")
+            raise _none("it is not a checkpoint of a council")
         if not same_json({name: found.get(name) for name in FORMAT}, FORMAT):
             version = quoted(str(found.get("version")))
             raise _none(f"its version is {version}, this package knows {FORMAT['version']}")
@@ -119,7 +119,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         except CallerError as error:
             raise _none(error.message) from None
         if not same_json(checkpoint.document(), found):  # there is one way to write it: the signed one
-            raise _none("it is not written as ours are")
+            raise _none("it is not in the canonical form")
         return checkpoint
 
     @classmethod
@@ -228,7 +228,7 @@ def journal_key(name: str, folder: Path | None = None) -> bytes:
     """
     path = _key_file(name, folder)
     if path is None:  # it becomes a file name, and must not lead out of the folder
-        raise CallerError(f"{quoted(name)} is no council's name: expected {NAME_WORDS}")
+        raise CallerError(f"{quoted(name)} is not a valid name of a council: expected {NAME_WORDS}")
     # A new key alone would be refused, because of the checkpoint that the old one signed (``writer``).
     anew = (
         "put back the one that signed this journal, or move it away, and the journal's checkpoint beside it"
@@ -271,4 +271,4 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def _none(why: str) -> CheckpointRefused:
-    return CheckpointRefused(f"this is no checkpoint that can be used: {why}; take it from where it was kept")
+    return CheckpointRefused(f"this checkpoint can't be used: {why}; take it from where it was kept")

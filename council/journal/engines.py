@@ -205,7 +205,7 @@ class SQLite(Database):
         if create and not read_only:
             self._create()
         self._file = self._file_id()
-        # Even to read, SQLite creates files next to the database, unless it is told that nobody writes there.
+        # Even to read, SQLite creates files next to the database, unless it is opened as immutable.
         shut = read_only and not os.access(path.parent, os.W_OK)
         self._rest = self._at_rest() if shut else None
         self._writer = self._engine("rw", 1, "BEGIN IMMEDIATE")
@@ -240,7 +240,7 @@ class SQLite(Database):
                 where=self.where,
             ) from error
         if not stat.S_ISREG(found.st_mode):
-            raise StoreForeign(f"the store {self.where} is no file: name one", where=self.where)
+            raise StoreForeign(f"the store {self.where} is not a file: name one", where=self.where)
         return found.st_dev, found.st_ino
 
     def _at_rest(self) -> tuple[int, int] | None:
@@ -261,7 +261,7 @@ class SQLite(Database):
         finally:
             if self._rest and self._rest != self._at_rest():
                 raise StoreLocked(
-                    f"the store {self.where}: somebody began to write it while it was read, from a folder that you "
+                    f"the store {self.where}: a writer opened it while it was read, from a folder that you "
                     "may not write: open it again once they are done, or copy it together with the files beside it",
                     where=self.where,
                     timeout_s=self.timeout_s,
@@ -287,7 +287,7 @@ class SQLite(Database):
             connection = sqlite3.connect(
                 name, uri=True, timeout=self.timeout_s, isolation_level=None, check_same_thread=False
             )
-            # Text that is not UTF-8 is read all the same. The driver would raise, and not say in which row.
+            # Text that is not UTF-8 is still read. The driver would raise an error that does not name the row.
             connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
             return connection
 
@@ -353,7 +353,7 @@ class SQLite(Database):
 
 
 def sqlite_fault() -> str | None:
-    """What is wrong with this Python's SQLite, and what to do about it; None if it is sound."""
+    """The fault of this Python's SQLite, and what to do about it; None if there is none."""
     if sqlite3.sqlite_version_info >= SQLITE_WAL_SOUND:
         return None
     sound = ".".join(map(str, SQLITE_WAL_SOUND))

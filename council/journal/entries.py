@@ -1,4 +1,4 @@
-"""A journal's records as people and programs read them, and what can be queried.
+"""A journal's records as people and programs read them, and queries for them.
 
 An entry is one record: what happened, who did it, what was decided, and its packet and hashes if a store keeps it.
 """
@@ -21,7 +21,7 @@ LIMIT, PAGE_MAX = 100, 1_000
 # A page crosses process borders: 1,000 proposals with the largest bodies would be most of a gigabyte.
 PAGE_BYTES_MAX = 8 * 2**20
 DAMAGED = "damaged"  # the kind of an entry whose record can't be trusted
-DECISION = "decision"  # not a kind: it asks for records with a decision
+DECISION = "decision"  # not a kind: a query for it finds records with a decision
 
 
 class Entry(Value, frozen=True):

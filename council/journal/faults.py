@@ -49,7 +49,7 @@ _SQLITE: dict[int, _Advice] = {
     sqlite3.SQLITE_CORRUPT: _CORRUPT,
     sqlite3.SQLITE_NOTADB: (
         StoreForeign,
-        "it is no SQLite database, or its beginning is damaged: name another",
+        "it is not an SQLite database, or its beginning is damaged: name another",
     ),
     sqlite3.SQLITE_CANTOPEN: (
         StoreUnreachable,

@@ -79,7 +79,7 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bo
 
 
 def _holder(descriptor: int) -> str:
-    """What the process that has locked the file wrote into it."""
+    """The text that the process that has locked the file wrote into it."""
     try:
         return os.read(descriptor, 20).decode("ascii", "replace").strip()
     except OSError:  # Windows lets nobody else read what is locked

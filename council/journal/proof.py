@@ -57,7 +57,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(cls, found: object) -> Self:
         """Reads what ``document`` gave. Raises ProofRefused, CheckpointRefused; ``check_proof`` checks it."""
         if not isinstance(found, dict) or not same_json({name: found.get(name) for name in FORMAT}, FORMAT):
-            raise _refused("it is no proof of ours, or of another version")
+            raise _refused("it is not a proof of a council, or has another version")
         given = {name: value for name, value in found.items() if name not in FORMAT}
         try:
             given["content"] = given.pop("packet").encode()
@@ -66,7 +66,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given["checkpoint"] = Checkpoint.of(given["checkpoint"])
             proof = msgspec.convert(given, cls, builtin_types=(bytes, datetime))
             if not same_json(proof.document(), found):
-                raise ValueError("not written as ours are")
+                raise ValueError("not in the canonical form")
         except (KeyError, TypeError, ValueError, AttributeError):
             raise _refused("a part of it is missing, or is something else") from None
         return proof

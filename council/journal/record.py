@@ -1,6 +1,6 @@
-"""One record of the journal, and the interface of what keeps records.
+"""One record of the journal, and the interface of a journal.
 
-The driver appends every event before any effect that tells somebody of it is performed (rules 4.7).
+The driver appends every event before it performs an effect that announces the event (rules 4.7).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Snapshot(NamedTuple):
 
 
 class Restorable(Protocol):
-    """The writer of a journal, to which ``Journal.recover`` hands what the journal keeps."""
+    """The writer of a journal: ``Journal.recover`` hands it what the journal keeps."""
 
     def restore(
         self,
@@ -137,7 +137,7 @@ class Journal(ABC):
 
     @property
     def unsigned(self) -> str | None:
-        """Why the checkpoint that was due last could not be written, if it could not."""
+        """The reason why the checkpoint that was due last could not be written; None if it was."""
         return None
 
     def recover(self, writer: Restorable) -> None:  # noqa: B027 - a journal in memory keeps nothing from before

@@ -175,7 +175,7 @@ _STANDING = text("""
 
 
 def standing(connection: Connection, journal: str) -> Standing:
-    """How far a journal is. Raises Unreadable."""
+    """The newest epoch and the last row of a journal. Raises Unreadable."""
     epoch, position, last_hash, last_epoch = connection.execute(_STANDING, {"journal": journal}).one()
     if epoch is not None and type(epoch) is not int:
         raise Unreadable(f"the newest epoch of journal {quoted(journal)} is {quoted(str(epoch))}")

@@ -1,4 +1,4 @@
-"""The tables of the store and their columns, as queries see them.
+"""The tables of the store and their columns, for queries.
 
 ``packet_store`` has the columns of the PacketEnvelope document, the canonical ``content`` with its hash, and for the
 council's own packets their place in a journal. ``migrations`` creates the tables, with SQL for each engine.

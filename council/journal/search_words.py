@@ -23,7 +23,7 @@ TIME = "time"
 _c = packet_store.c
 UNENTERED: ColumnElement[bool] = _c.sequence > select(words_entered.c.upto).scalar_subquery()
 
-# What a packet is found by. An id, a type and a tag may have the same letters, so the first word names the kind.
+# The words of a packet. An id, a type and a tag may have the same letters, so the first word names the kind.
 # Migration 0003 wrote this into each store as a trigger, which may have been replaced since: it must not change.
 WORDS = """
     SELECT 'time' AS word, "timestamp" AS moment, sequence AS packet FROM packet_store WHERE {which}
@@ -87,7 +87,7 @@ def under(some: Sequence[str], unentered: ColumnElement[bool]) -> ColumnElement[
 def misleading(connection: Connection) -> str | None:
     """A difference between the entered words and the packets themselves; None if there is none.
 
-    Packets that are not entered yet have no words, and are found all the same.
+    Packets that are not entered yet have no words, and are found by a scan.
     """
     key = connection.execute(_KEY).all()
     if key and key != [("moment", 1), ("packet", 1), ("word", 1)]:

@@ -65,7 +65,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class JournalInfo:
-    """How far a journal is, and its writer."""
+    """The end of a journal, and its writer."""
 
     journal: str
     epoch: int

@@ -1,8 +1,8 @@
 """Reads a journal from the first to the last record, and names the first one that was changed (rules 4.5).
 
-Whoever can write the database can also recompute every hash. A checkpoint that was kept elsewhere shows that, and
-records that were cut off the end. Without a checkpoint neither is found. The time and the owner of an epoch are
-outside of the chain. So are the words of SQLite's search index, which are compared with the packets.
+A person who can write the database can also recompute every hash, or cut records off the end. Only a checkpoint that
+was kept elsewhere shows either. The time and the owner of an epoch are outside of the chain. So are the words of
+SQLite's search index, which are compared with the packets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The durable journal of one coordinator: writes its records, snapshots and checkpoints, and reads them back.
 
 One thread writes, so that the coordinator's loop never waits for a disk. Records that arrive during one commit are
-written by the next (group commit). Only the driver knows what a snapshot holds.
+written by the next (group commit). The content of a snapshot is opaque here; the driver makes and reads it.
 """
 
 from __future__ import annotations

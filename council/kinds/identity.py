@@ -1,5 +1,4 @@
-"""Collects the evidence for a change of the identity, and has it judged by ``protocol/identity/change.py`` (rules
-7.2).
+"""Collects the evidence for a change of the identity. ``protocol/identity/change.py`` judges it (rules 7.2).
 
 The evidence comes from the council's own state, and so from the journal: how long Prime and Lite have been online,
 counted from the last change of the roll or start of a coordinator. If the council was asked about the change, their
@@ -136,7 +135,7 @@ def _proposed(change: IdentityChange, seats: tuple[str, ...]) -> identity_change
 
 
 def _agreed_by(state: CouncilState, change: IdentityChange) -> tuple[str, ...]:
-    """Which of Prime and Lite agree to this change, by the decision that it names, which must have approved it.
+    """Those of Prime and Lite that agree to this change, by the decision that it names, which must have approved it.
 
     A seat agrees if it voted yes; for Prime, its ruling counts if there was one. A decision is good for one change:
     one that was made before the last change or withdrawal does not count.

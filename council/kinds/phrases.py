@@ -28,7 +28,7 @@ def ended(data: Data) -> str:
 
 
 def decided_by(decision: Decision) -> str:
-    """What decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
+    """The way it was decided: by a human, a ruling, a tie-break, an early majority, all ballots, or not at all."""
     if decision.answer is not None:
         return "human"
     if decision.outcome in ("deferred", "cancelled"):
@@ -112,7 +112,7 @@ def denial(data: Data) -> Phrase:
 
 
 def identity_change(data: Data) -> Phrase:
-    """Who changed the identity, or withdrew what had been changed."""
+    """The human who changed the identity, or withdrew the change."""
     change = data["change"]
     before, after = change["before"], change["after"]["hash"]
     does = f"changes the identity {before[:ID_SHOWN]} to {after[:ID_SHOWN]}"

@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from council.core.effects import Effect
-from council.core.events import Event
-from council.kinds.incoming import Incoming
-from council.protocol.envelope import MessageType
+if TYPE_CHECKING:
+    from council.core.effects import Effect
+    from council.core.events import Event
+    from council.kinds.incoming import Incoming
+    from council.protocol.envelope import MessageType
+
+# The kinds of the rows that are announced: what ``Event.kind`` may be. A council of a newer version may have others.
+EventKind = Literal[
+    "alert",
+    "ballot",
+    "creator_change",
+    "decision",
+    "denial",
+    "identity_change",
+    "loss",
+    "observation",
+    "outcome",
+    "overrun",
+    "proposal",
+    "refusal",
+    "roll",
+    "ruling",
+    "spending",
+    "start",
+    "to_human",
+    "to_prime",
+]
 
 Data = Mapping[str, Any]  # the fields of an event or an announcement, as plain data
 Fact = str | Callable[[Any], Any]  # the name of a field, or a function that returns the value
@@ -88,7 +111,7 @@ def tells(title: str, level: str = "warning", **facts: Fact) -> Callable[[Any], 
 
 
 class Phrase(NamedTuple):
-    """What happened: who did what, in short, and the details."""
+    """A description of an event: who did what, in short, and the details."""
 
     act: str
     detail: str = ""

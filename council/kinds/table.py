@@ -6,34 +6,10 @@ code that reads, journals, announces, counts or shows events looks up its row.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from council.core import effects as do
 from council.core import events as ev
 from council.kinds import identity, incoming, phrases
 from council.kinds.row import Line, MessageSpec, Metric, Phrase, Row, counter, tells, timed
-
-# The kinds of the rows that are announced: what ``Event.kind`` may be. A council of a newer version may have others.
-EventKind = Literal[
-    "alert",
-    "ballot",
-    "creator_change",
-    "decision",
-    "denial",
-    "identity_change",
-    "loss",
-    "observation",
-    "outcome",
-    "overrun",
-    "proposal",
-    "refusal",
-    "roll",
-    "ruling",
-    "spending",
-    "start",
-    "to_human",
-    "to_prime",
-]
 
 _CALL = "seat model"
 _ESCALATIONS = "council_escalations", "Escalations to Prime, and to a human."
@@ -177,7 +153,6 @@ _ROWS = (
     Row(
         "cancellation",
         ("{sender}", "{reason}"),
-        label="taken back",
         event=ev.ProposalCancelled,
         message=MessageSpec("INFO", incoming.cancellation, "cancel", by="any"),
     ),

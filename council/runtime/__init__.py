@@ -1,1 +1,1 @@
-"""Runs a council: on Ray, or in process. Holds no rule; those are in ``council.core``."""
+"""Runs a council, on Ray or in process. The rules are in ``council.core``."""

@@ -1,6 +1,6 @@
-"""What a council tells: the feed for watchers, and messages for the sessions that wait.
+"""A council's announcements: the feed for watchers, and messages for the sessions that wait.
 
-Effects and replies that tell of an event are held until the event's record is kept (rules 4.7).
+Effects and replies that announce an event are held until the event's record is kept (rules 4.7).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRACED_MAX = 10_000
 
 
 class _Held(Value, frozen=True):
-    """What waits for the record at ``position`` to be kept: an effect, or a reply to a session."""
+    """An effect, or a reply to a session, that waits until the record at ``position`` is kept."""
 
     position: int
     now: tuple[float, float]
@@ -63,7 +63,7 @@ class Announcements:
         None if there are too many refusals within a minute.
         """
         if isinstance(effect, TO_ONE):
-            return effect  # only one seat is told of it
+            return effect  # it goes to one seat only
         for way in ways_of(effect):
             self.ways[way] += 1
         if isinstance(effect, do.AnnounceDecision):
@@ -148,7 +148,7 @@ class Announcements:
         self._watchers.add(proposal_id, session)
 
     def owes(self, session: str) -> bool:
-        """Whether something will still be told to this session."""
+        """Whether a message will still be sent to this session."""
         return self._watchers.waits(session) or session in self._owed
 
     def forget(self, session: str) -> None:
@@ -163,7 +163,7 @@ class Announcements:
 
 
 class Watchers:
-    """Which sessions wait for which proposals, indexed both ways."""
+    """The sessions that wait for proposals, indexed both ways."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, set[str]] = {}

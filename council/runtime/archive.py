@@ -30,7 +30,7 @@ from council.runtime.used_ids import KEY_BYTES, HashIndex, key_of
 
 # A part has this many decided proposals at most: reading one of them back decodes its part.
 PART_MAX = 1_000
-# Of what is read back, this many stay in memory at most.
+# At most this many of the decisions that were read back stay in memory.
 TAKEN_BACK_MAX = 1_000
 # The name of a part; 0 for what is forgotten.
 _NAME_BYTES = 6
@@ -70,7 +70,7 @@ def named_in(event: ev.Event) -> list[str]:
 
 
 class Archive(MutableMapping[str, Closed]):
-    """Decided proposals by id. Iteration and length are of what is in memory.
+    """Decided proposals by id. Iteration and length cover those in memory.
 
     ``read`` returns a part from the store. It blocks, may run in any thread, and raises StoreError. Without ``read``,
     that is without a store, ``kept_max`` decided proposals are kept; None means all.
@@ -167,7 +167,7 @@ class Archive(MutableMapping[str, Closed]):
         self._release([each for each, (part, _) in self._packed.items() if part <= self._old], calls)
 
     def forget(self, told_to: int, calls: Iterable[Granted]) -> None:
-        """Without a store, forgets the oldest above ``kept_max`` among those told up to ``told_to``."""
+        """Without a store, forgets the oldest above ``kept_max`` among those announced up to ``told_to``."""
         if self._read is not None or self._kept_max is None:
             return
         if (above := len(self._packed) - self._kept_max) > 0:
@@ -225,7 +225,7 @@ class Archive(MutableMapping[str, Closed]):
             raise StoreCorrupt(f"the decision on {away.proposal_id} can't be read back: {error}") from error
 
     def take_back(self, away: Away, closed: bytes, calls: Iterable[Granted]) -> None:
-        """Keeps what was fetched in memory until a snapshot or many others come; ``calls`` as in ``let_go``."""
+        """Keeps the fetched proposal in memory until a snapshot or many others come; ``calls`` as in ``let_go``."""
         if self._taken_back >= TAKEN_BACK_MAX:
             self._release_old(calls)
         if not self.holds(away.proposal_id):  # else it was taken back before, and may have changed since

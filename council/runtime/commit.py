@@ -1,4 +1,4 @@
-"""Decides when the driver's records are written, and when waiting callers are told. Has no clock, no I/O, no rules.
+"""Decides when the driver's records are written, and when callers learn of a stall. Has no clock, no I/O, no rules.
 
 The coordinator runs this loop after each turn of the driver, and again when ``next_due`` has come::
 
@@ -10,8 +10,8 @@ The coordinator runs this loop after each turn of the driver, and again when ``n
         commit.written(position, now)  # kept
         driver.saved(position)  # tell
 
-Nothing is told before it is kept (rules 4.7). One write runs at a time; the next includes all records that arrived
-meanwhile (group commit). ``now`` is seconds of any one clock that does not go back.
+Nothing is announced before it is kept (rules 4.7). One write runs at a time; the next includes all records that
+arrived meanwhile (group commit). ``now`` is seconds of any one clock that does not go back.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class Commit:
         return not self.failed and now >= self._look_at
 
     def looked(self, now: float, owed: Collection[str], *, stalls: bool) -> set[str]:
-        """The sessions to be told of the stall or its end, among those that are ``owed`` an answer.
+        """The sessions that get a notice of the stall or its end, among those that are ``owed`` an answer.
 
-        Each is told once that nothing can be kept, and once that it can be again. It decides itself how long it
+        Each gets one notice that nothing can be kept, and one when it can be again. It decides itself how long it
         waits.
         """
         informed = set(owed) - self._stalled if stalls else self._stalled

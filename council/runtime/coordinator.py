@@ -1,7 +1,7 @@
 """The coordinator's shell: carries bytes between seats, clients, journal and driver, and keeps one timer.
 
-It runs on one event loop, as a Ray actor or in process. Only the ``Transport`` to the seats differs. It knows no
-rules: the driver says what to do, and ``runtime.commit`` says when to write and to tell.
+It runs on one event loop, as a Ray actor or in process. Only the ``Transport`` to the seats differs. It has no rules:
+the driver says what to do, and ``runtime.commit`` says when to write and to announce.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from council.runtime.questions import (
     AskEscalations,
     AskEvents,
     AskHistory,
+    AskPages,
     AskStatus,
     Question,
 )
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 log = get_logger("council")
 T = TypeVar("T")
 
-# A client that has not called for this many seconds is gone. What it proposed stays open, and it may join again.
+# A client that has not called for this many seconds is gone. Its proposals stay open, and it may join again.
 SESSION_IDLE_S = 600.0
 # Each session may keep two calls waiting. With those who follow events, all fit the coordinator's calls on Ray.
 SESSIONS_MAX = 1_500
@@ -68,7 +69,7 @@ FLUSH_AT = 300
 
 
 class View(NamedTuple):
-    """What watchers read: ``now`` is in uptime and Unix seconds; records are kept up to ``kept_position``."""
+    """The data for watchers: ``now`` is in uptime and Unix seconds; records are kept up to ``kept_position``."""
 
     driver: Driver
     journal: Journal
@@ -174,7 +175,7 @@ class Coordinator:
         last = self._driver.drain()
         await self._journal.close(*((last, self._driver.snapshot) if was is None else ()))
 
-    # What clients and seats call
+    # Calls by clients and seats
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
         """Admits a client with its key, or an enrolled human, whose ``key`` is a greeting (``Senders.join``).
@@ -190,7 +191,7 @@ class Coordinator:
         return {"council_id": self.council_id, "session": session}
 
     async def leave(self, session: str) -> None:
-        """Ends a client's session. What it proposed stays open."""
+        """Ends a client's session. Its proposals stay open."""
         if (gone := self._sessions.pop(session, None)) is not None:
             self._forget(session, gone)
 
@@ -227,7 +228,7 @@ class Coordinator:
                 now = self._clock.now()
             trouble = self._journal.trouble
             while trouble is None and (away := self._driver.receive(opened, now, session)):
-                self._settle()  # for what stands before it: the read takes a while, and may be cancelled
+                self._settle()  # for the messages before it: the read takes a while, and may be cancelled
                 try:
                     await self._take_back(away)
                     trouble = self._journal.trouble  # it may have begun meanwhile
@@ -284,6 +285,8 @@ class Coordinator:
                 answer = await self.history(asked.wanted)
             case AskEvents():
                 answer = await self.events(asked.after, asked.limit, asked.wait_s)
+            case AskPages():  # it serves none itself
+                answer = {"panel": None, "dashboard": None, "grafana": None, "installed": None}
             case _:
                 raise OperatorError(f"{type(asked).__name__} is not a question that a council answers")
         return cast(T, answer)
@@ -353,7 +356,7 @@ class Coordinator:
         return self._driver.position - self._commit.kept_position
 
     async def _until_durable(self) -> StoreError | None:
-        """Returns once all that happened so far is kept, so that it may be told (rules 4.7).
+        """Returns once all that happened so far is kept, so that it may be announced (rules 4.7).
 
         While that is not possible, returns the store's error instead.
         """
@@ -387,7 +390,7 @@ class Coordinator:
         finally:
             self._feed_waiters.discard(waiter)
 
-    # Keeping and telling
+    # Writing and announcing
 
     def _settle(self) -> None:
         """Sends what may be sent, writes what must be kept, and sets the timer; after every turn of the driver."""
@@ -396,7 +399,7 @@ class Coordinator:
         self._arm()
 
     def _write(self) -> None:
-        """Writes the driver's records and then tells of them; at once if the journal needs no time."""
+        """Writes the driver's records and then announces them; at once if the journal needs no time."""
         driver, commit, now = self._driver, self._commit, asyncio.get_running_loop().time()
         while commit.writes(driver, now):
             position, records = driver.position, driver.drain()
@@ -486,7 +489,7 @@ class Coordinator:
             self._check_stall()
         self._settle()
 
-    # House-keeping
+    # Sessions and timers
 
     def _refuse_if_broken(self) -> None:
         if self._broken is not None:

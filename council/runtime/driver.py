@@ -3,9 +3,9 @@
 The shell calls ``open`` once for each sealed envelope and then ``receive``, and ``wake`` when a deadline is due. If
 ``receive`` returns an ``Away``, nothing was done: the shell takes the proposal back and calls again. It writes the
 records of ``drain`` to the journal, then calls ``saved``. It sends the messages of ``outbox.to_seats`` and
-``announcements.to_sessions``. The order is receive → step → journal → tell. An effect that tells somebody of an event
-is held until ``saved`` says that its record is kept (rules 4.7). An effect that only makes seats think is sent at
-once. ``runtime.commit`` decides when to write.
+``announcements.to_sessions``. The order is receive → step → journal → announce. An effect that announces an event is
+held until ``saved`` says that its record is kept (rules 4.7). An effect that only makes seats think is sent at once.
+``runtime.commit`` decides when to write.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from council.runtime.snapshot import base_of, based, more_of, packed, state_of
 from council.runtime.streams import Relay, is_piece, piece_of
 from council.runtime.used_ids import UsedIds
 
-# Effects that tell nobody of the event; all others wait until its record is kept.
+# Effects that do not announce the event; all others wait until its record is kept.
 _AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
 
 
@@ -84,7 +84,7 @@ class DurableState(NamedTuple):
     def decision(self, proposal_id: str, newest: Decision | None, stalled: StoreError) -> Decision | None:
         """The decision or standing of a proposal on disk. ``newest`` includes the records that are not saved yet.
 
-        Raises ``stalled`` if the two differ: the new one can't be told yet, and the old one is no longer true.
+        Raises ``stalled`` if the two differ: the new one can't be announced yet, and the old one is no longer true.
         """
         closed, proposal = self.closed.get(proposal_id), self.open.get(proposal_id)
         if closed is None and proposal is None:
@@ -236,7 +236,7 @@ class Driver:
         refusals, decided = Flood(*now.refusals), Counter(now.decided)
         self.announcements.restore(now.announced, refusals, decided, Counter(now.ways))
 
-    # Who may speak
+    # Senders
 
     def join(self, name: str, role: str, key: bytes) -> None:
         """Admits a client or a human: see ``Senders.join``."""
@@ -250,7 +250,7 @@ class Driver:
         has_open = any(proposal.what.proposer == name for proposal in self.state.open.values())
         self.senders.retire(name, has_open=has_open)
 
-    # What arrives
+    # Arriving messages
 
     def open(self, sealed: bytes) -> Opened:
         """Verifies, decodes and validates an envelope, once, for ``receive``."""
@@ -353,7 +353,7 @@ class Driver:
     def _refuse_early(
         self, event: ev.Event, sender: str, msg_id: str, identity: str, unfit: CouncilError | None
     ) -> None:
-        """Refuses what the core can't know: an id is used once (rules 1.15), a proposal fits some seat (rules 2.2).
+        """Refuses what the core can't check: an id is used once (rules 1.15), a proposal fits some seat (rules 2.2).
 
         The core answers a proposal that was accepted before, maybe by other settings (rules 1.12).
         """
@@ -449,7 +449,7 @@ class Driver:
             denied = do.DenyCall(sender, about, msg_id, why, again=True)
             self.announcements.hold(denied, self._position, now)  # its seat waits for an answer
 
-    # What leaves
+    # Records and effects to be sent
 
     @property
     def position(self) -> int:
@@ -463,7 +463,7 @@ class Driver:
 
     @property
     def awaits_saving(self) -> bool:
-        """Whether there is something to keep, or to tell once it is kept."""
+        """Whether there is something to keep, or to announce once it is kept."""
         return bool(self.unsaved) or self.announcements.waiting
 
     @property
@@ -486,11 +486,11 @@ class Driver:
         self.archive.forget(position, self.state.calls.values())
 
     def let_go(self, kept_to: int) -> None:
-        """The snapshot at ``kept_to`` is in the store, and all up to there was told; see ``Archive.let_go``."""
+        """The snapshot at ``kept_to`` is in the store, and all up to it is announced; see ``Archive.let_go``."""
         self.archive.let_go(kept_to, self.state.calls.values())
 
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float], position: int) -> None:
-        """Performs an effect, of the record at ``position``, that tells somebody outside."""
+        """Performs an effect of the record at ``position`` that announces it."""
         if isinstance(effect, TO_ONE):
             self.outbox.write(effect, self.state, self._woken_at)
             return
@@ -506,13 +506,13 @@ class Driver:
         if session is not None:
             self.announcements.reply(session, message, self._position, self._woken_at)
 
-    # What can be asked
+    # Questions
 
     def decision(self, proposal_id: str) -> Decision | None:
         """The decision on a proposal, or its standing with a human; None while it is deliberated.
 
-        It is as of the newest record, like ``escalations`` and ``status``, and may be told once that is kept. If the
-        proposal is ``away``, it must be taken back first.
+        It is as of the newest record, like ``escalations`` and ``status``, and may be announced once that is kept. If
+        the proposal is ``away``, it must be taken back first.
         """
         return how_it_stands(self.state, proposal_id)
 

@@ -1,4 +1,4 @@
-"""Reads an authentic envelope as an event of the core. Knows who may send what, and nothing of the effects."""
+"""Reads an authentic envelope as an event of the core. Checks who may send what."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from council.kinds.table import ANNOUNCED
 from council.protocol.errors import PositionLost
 
 _ENCODER = msgspec.msgpack.Encoder()
-# What is counted of decisions besides their outcomes.
+# Counts of decisions besides their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
 # Announcements that are kept have this many bytes at most, and each this many beside its own.
 BYTES_MAX, EVENT_BYTES = 4 * 2**20, 150
-# Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
+# The most refusals that are announced in a minute; a fault in a client shows in the first few.
 REFUSALS_TOLD_MAX = 200
 
 
@@ -105,7 +105,7 @@ class Feed:
         return [(kept.at, kept.effect()) for kept in islice(reversed(self._kept), count)][::-1]
 
     def append(self, wall_s: float, effect: do.Effect, position: int) -> None:
-        """Appends the announcement of what the record at ``position`` of the journal led to."""
+        """Appends the announcement of an effect of the journal's record at ``position``."""
         self.position += 1
         kept = _Kept(wall_s, position, type(effect), _ENCODER.encode(effect))
         self._kept.append(kept)

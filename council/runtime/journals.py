@@ -141,7 +141,7 @@ def refuse_held(config: CouncilConfig) -> None:
     try:
         store = PacketStore.open(_to_write(config), read_only=True)
     except StoreError:
-        return  # no journal yet; what else is wrong is told when it is opened for writing
+        return  # no journal yet; opening it for writing reports any other error
     with store:
         for left in reversed(range(hold.ATTEMPTS)):
             try:

@@ -1,6 +1,6 @@
-"""What waits for a human, with what its proposal asks for: the action, its arguments, and who asks.
+"""The escalations that wait for a human, each with its proposal's action, arguments and requester.
 
-The core knows a proposal by its summary. The rest is in the proposal's envelope, which goes along to whoever asks.
+The core has only the proposal's summary. The rest is in the proposal's envelope, which is sent with the escalation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from council.agents.static import marks
 from council.core.state import Ballot, Escalation, RiskLevel, Ruling, plain
-from council.kinds.text import line
+from council.kinds.text import exact, line
 from council.protocol import codec
 from council.protocol.envelope import Action, Envelope, Proposal, Requester
 from council.protocol.values import plain as thawed
@@ -29,11 +29,11 @@ class Waiting(Escalation, frozen=True):
 
 
 class OpenEscalation(Escalation, frozen=True):
-    """An escalation that waits for a human, with what its proposal asks for.
+    """An escalation that waits for a human, with the contents of its proposal.
 
     ``proposer`` is the client that proposed it, ``requester`` who asks, as that client says. ``action`` is None if
-    the proposal names no tool. ``body`` is the proposal's text, often a change to review. Without its proposal, which
-    was not at hand (``packed``), ``proposer`` is empty, and the action and the body are not known.
+    the proposal names no tool. ``body`` is the proposal's text, often a change to review. If the proposal was not
+    sent with it (``packed``), ``proposer`` is empty, and the action and the body are not known.
     """
 
     proposer: str = ""
@@ -56,7 +56,7 @@ class OpenEscalation(Escalation, frozen=True):
         return max(0.0, now_s - self.asked_wall_s)
 
     def time_left_s(self, now_s: float) -> float:
-        """How many seconds are left to answer it at ``now_s``, in Unix seconds."""
+        """The seconds that are left to answer it at ``now_s``, in Unix seconds."""
         return max(0.0, self.expires_wall_s - now_s)
 
     def document(self, now_s: float) -> dict[str, Any]:
@@ -94,13 +94,24 @@ def args_text(action: Action) -> str:
     return json.dumps(thawed(action.args), ensure_ascii=False)
 
 
+def argument_texts(name: str, value: Any) -> tuple[str, str]:
+    """An argument's name and value as a human is shown them, exactly: as JSON, invisible characters as numbers.
+
+    The name has no quotation marks, except where it could pass for a name and a value without them.
+    """
+    shown = exact(json.dumps(name, ensure_ascii=False))
+    if name and " " not in name and "=" not in name:
+        shown = shown[1:-1]
+    return shown, exact(json.dumps(thawed(value), ensure_ascii=False))
+
+
 def waiting_text(summary: str, escalation_id: str) -> str:
     """One line that says what waits for a human, and the command that answers it."""
     return f"waits for a human: {line(summary, 200)}; to answer: {answering(escalation_id)}"
 
 
 def with_proposal(escalation: Escalation, envelope: Envelope | None) -> OpenEscalation:
-    """An escalation with what its proposal asks for; without an ``envelope``, what is known is its summary."""
+    """An escalation with the contents of its proposal; without an ``envelope``, only its summary is known."""
     known = {name: getattr(escalation, name) for name in Escalation.__struct_fields__}
     content = None if envelope is None else envelope.content
     if envelope is None or not isinstance(content, Proposal):
@@ -119,7 +130,7 @@ def packed(
 ) -> list[Waiting]:
     """Escalations for a client, oldest first, with the canonical bytes of their proposals.
 
-    One has none if they are kept no more, or if those of newer ones fill ``bytes_max``.
+    An escalation has no bytes if they are no longer kept, or if those of newer ones fill ``bytes_max``.
     """
     found = list[Waiting]()
     for escalation in reversed(waiting):

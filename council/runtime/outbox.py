@@ -20,7 +20,7 @@ from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.runtime.senders import COORDINATOR
 from council.runtime.streams import StreamPiece
 
-# Effects that only one seat learns of, and no watcher.
+# Effects that go to one seat and are not announced.
 ToOne = do.RequestRuling | do.InterruptSeat | do.GrantCall | do.DenyCall
 TO_ONE = (do.RequestRuling, do.InterruptSeat, do.GrantCall, do.DenyCall)
 # The characters of a ballot's reason that are shown to Prime: 15 of them must fit one envelope.

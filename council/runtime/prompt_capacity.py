@@ -46,7 +46,7 @@ class PromptCapacity:
     tokens: int
 
     def problem(self, case: Case, text: str) -> tuple[str, int]:
-        """Why the text does not fit, or "", and its number of tokens as far as it was counted."""
+        """The reason why the text does not fit, or "", and its number of tokens as far as it was counted."""
         if self.prompter.common.special_tokens == "refuse" and (word := special_in(text)) is not None:
             return f"{self.seat} may not be shown {word!r}", 0
         if self.surely_fits(text):

@@ -1,4 +1,4 @@
-"""The questions to a council. A question is a small message with the type of its answer; it changes nothing.
+"""The questions to a council. A question is a small message with the type of its answer; the council stays as it is.
 
 A new question is a class here, and its case in ``Coordinator.ask``.
 """
@@ -49,6 +49,16 @@ class AskEvents(Question[list[dict[str, Any]]], frozen=True, tag="events"):
     after: int
     limit: int
     wait_s: float
+
+
+class AskPages(Question[dict[str, Any]], frozen=True, tag="pages"):
+    """The council's web pages, with the panel's token: ``panel``, ``dashboard``, ``grafana``, ``installed``.
+
+    Each is plain data, or None where there is none, as for a council in process. On Ray the port answers it
+    (``cluster.port``), not the coordinator. With ``install``, the council's dashboard for Grafana is written first.
+    """
+
+    install: bool = False
 
 
 _ANY: Any = functools.reduce(operator.or_, Question.__subclasses__())

@@ -33,14 +33,14 @@ class ReadBack:
         self._task: asyncio.Task[None] | None = None
 
     async def take_back(self, away: Away) -> None:
-        """Has a decided proposal in memory again. Raises StoreError."""
-        async with self._turn:  # what several ask for at once is read once
+        """Reads a decided proposal back into memory. Raises StoreError."""
+        async with self._turn:  # a proposal that several ask for at once is read once
             if (now := self._driver.away(away.proposal_id)) is not None:  # it may have moved meanwhile
                 closed = await asyncio.to_thread(self._driver.archive.fetch, now)
                 self._driver.take_back(now, closed)
 
     def receive_later(self, sealed: bytes) -> None:
-        """Takes a seat's message in once what it names is read back, however long the store is away.
+        """Receives a seat's message once the proposal that it names is read back, however long the store is away.
 
         Such messages keep their order among themselves. Messages about other proposals overtake them.
         """

@@ -1,4 +1,4 @@
-"""Who may send to a council, in which role and with which key."""
+"""Checks who may send to a council, in which role and with which key."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Senders:
         if len(self.keyring) >= SENDERS_MAX:
             raise OperatorError(f"{SENDERS_MAX} senders have joined, the most a council admits; restart it")
         self.keyring.add(name, key)
-        # The holder of a name may revise what was proposed under it (rules 1.3). So a name stays with its first
+        # The holder of a name may revise the proposals made under it (rules 1.3). So a name stays with its first
         # sender.
         if self.proposers.get(name) not in (None, _fingerprint(key)):
             self.keyring.remove(name)
@@ -67,7 +67,7 @@ class Senders:
             raise NameTaken(
                 f"the name {name} was a client's with another key, and its proposals are in the journal: give that "
                 f"key (key=), put back its file (journals/{council}.senders/{name}.key in the state folder of "
-                "whoever launched the council then), or choose another name",
+                "the user who launched the council then), or choose another name",
                 name=name,
             )
         self.roles[name] = role

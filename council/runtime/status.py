@@ -30,11 +30,11 @@ from council.protocol.envelope import Proposal as Asked
 from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
-from council.runtime.open_escalations import answering, args_text, reason_of, tool_text
+from council.runtime.open_escalations import answering, args_text, argument_texts, reason_of, tool_text
 
-# This many open proposals and escalations are listed. The counts are of all.
+# So many are listed: of open proposals the oldest, of escalations the newest. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
-ARGS_CHARS_MAX = 2_000  # of an action's arguments, as JSON
+ARGS_CHARS_MAX = 2_000  # characters of an action's arguments, as JSON
 REASON_CHARS_MAX, BODY_CHARS_MAX = 1_000, 4_000  # of a vote's reason, and of a proposal's text
 # This many decisions are listed, found among this many of the newest announcements.
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
@@ -123,7 +123,7 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
 
 
 def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """The escalations that have waited longest for a human, with their main fields, and what they ask for."""
+    """The newest escalations that wait for a human, newest first, with their main fields, and what they ask for."""
     names = (
         "escalation_id",
         "proposal_id",
@@ -135,7 +135,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
         "asked_wall_s",
         "expires_wall_s",
     )
-    oldest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[:WAITING_MAX]
+    newest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[: -WAITING_MAX - 1 : -1]
     return [
         {
             **{name: getattr(each, name) for name in names},
@@ -145,12 +145,12 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
             "ruling": each.ruling and {"ruling": each.ruling.ruling, **_said(each.ruling)},
             "command": answering(each.escalation_id),
         }
-        for each in oldest
+        for each in newest
     ]
 
 
 def _said(act: Ballot | Ruling) -> dict[str, Any]:
-    """What a ballot and a ruling have in common, the reason cut to what a page shows of it."""
+    """The fields that a ballot and a ruling share, with the reason cut for a page."""
     names = ("seat", "confidence", "risk_level")
     return {**{name: getattr(act, name) for name in names}, "reason": _cut(reason_of(act), REASON_CHARS_MAX)}
 
@@ -159,7 +159,7 @@ def _said(act: Ballot | Ruling) -> dict[str, Any]:
     maxsize=WAITING_MAX
 )  # a status is asked for twice a second, and large arguments take 10 ms to read
 def _asked_for(proposal: bytes) -> dict[str, Any]:
-    """The action, its arguments as JSON text on one line, who asks and the text, of a proposal's canonical bytes."""
+    """The action, its arguments as JSON on one line, who asks, and the text, from a proposal's canonical bytes."""
     envelope = codec.decode(proposal, canonical=True) if proposal else None
     content = None if envelope is None else envelope.content
     action = content.action if isinstance(content, Asked) else None
@@ -167,7 +167,11 @@ def _asked_for(proposal: bytes) -> dict[str, Any]:
     said = None
     if action is not None:
         args = clean(args_text(action)[: ARGS_CHARS_MAX + 1])  # with its spaces as they are
-        said = {"tool": line(tool_text(action)), "args": _cut(args, ARGS_CHARS_MAX)}
+        said = {
+            "tool": line(tool_text(action)),
+            "args": _cut(args, ARGS_CHARS_MAX),
+            **_arguments(action.args),
+        }
     body = content.body if isinstance(content, Asked) else ""
     if envelope is not None and (more := len(body) - BODY_CHARS_MAX) > 0:
         body = f"{body[:BODY_CHARS_MAX]}\n… {more:,} characters more: council show {envelope.msg_id}"
@@ -176,6 +180,23 @@ def _asked_for(proposal: bytes) -> dict[str, Any]:
         "requester": None if requester is None else line(str(requester), 1_200),
         "body": body,
     }
+
+
+def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Each argument's name and value as texts, the short ones first, so that no long one hides them.
+
+    Together they have at most ``ARGS_CHARS_MAX`` characters. ``arguments_cut`` says how many are cut or left out.
+    """
+    texts = sorted((argument_texts(*each) for each in args.items()), key=lambda each: sum(map(len, each)))
+    shown, left = list[tuple[str, str]](), ARGS_CHARS_MAX
+    for name, value in texts:
+        if len(name) + len(value) > left:
+            if len(name) < left:
+                shown.append((name, _cut(value, left - len(name))))
+            return {"arguments": shown, "arguments_cut": len(texts) - len(shown) + (len(name) < left)}
+        shown.append((name, value))
+        left -= len(name) + len(value)
+    return {"arguments": shown, "arguments_cut": 0}
 
 
 def _cut(text: str, chars_max: int) -> str:

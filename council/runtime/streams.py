@@ -17,7 +17,7 @@ from council.protocol.errors import EnvelopeError
 
 
 class StreamPiece(NamedTuple):
-    """A piece of what a seat's mind says while it thinks, in a round of a stage, from the character ``at``."""
+    """A piece of a seat's stream in a round of a stage, from the character ``at``."""
 
     proposal_id: str
     seat: str
@@ -62,7 +62,7 @@ class Relay:
         self._pieces: dict[str, Counter[str]] = {}
 
     def why_not(self, piece: StreamPiece, state: CouncilState) -> str:
-        """Why a piece is not relayed; empty if it is, and then it is counted."""
+        """The reason why a piece is not relayed. If it is relayed, counts it and returns ""."""
         observer, proposal = state.rules.observer, state.open.get(piece.proposal_id)
         if not observer or piece.seat == observer:
             return "nobody observes it"

@@ -1,4 +1,4 @@
-"""Carries messages to and from a council's seats, reports a lost seat, and revives it. Holds no rule.
+"""Carries messages to and from a council's seats, reports a lost seat, and revives it.
 
 This module passes the seats' envelopes and deaths to the driver, and then calls ``settle``. The driver decides what
 follows.
@@ -90,7 +90,8 @@ class Supervision:
                 link.send(item)
         for seat, link in touched.items():
             if len(link) > self._messages_max or link.waiting_bytes > MESSAGE_BYTES_MAX:
-                # A mind may block its seat's loop while heartbeats go on. The seat is told again only what is open.
+                # A mind may block its seat's loop while heartbeats go on. The seat is sent only the open proposals
+                # again.
                 self._lose(seat, f"it takes no messages: {len(link):,} wait for it")
 
     def _heard(self, items: Sequence[bytes]) -> None:
@@ -128,7 +129,7 @@ class Supervision:
             )  # otherwise a crash could undo a run's number, and it would be used again
             why = await self._until_gone(seat, boot, lost)
             log.warning("seat lost", seat=seat, why=why)
-            self._links[seat].drop()  # the seat will be told again what is open
+            self._links[seat].drop()  # the seat will get the open proposals again
             self._driver.seat_died(seat, boot, why, self._clock.now())
             self._settle()
             if self._clock.uptime() - began_s > REVIVE_LAST_S:

@@ -1,4 +1,4 @@
-"""The parts that a coordinator gets from outside: its clock and the transport to the seats. Holds no rule."""
+"""The parts that a coordinator gets from outside: its clock, and the transport to the seats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Link(Protocol):
 
 
 class Transport(Protocol):
-    """How seats are reached. A coroutine may raise its transport's errors if a seat is gone."""
+    """The connection to the seats. A coroutine may raise its transport's errors if a seat is gone."""
 
     def link(
         self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]

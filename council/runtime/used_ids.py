@@ -7,18 +7,19 @@ hash are too unlikely to matter.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 KEY_BYTES = 12
 # Of a message's digest this much is kept: no sender can make two messages that have it in common.
 _DIGEST_BYTES = 16
-# A lookup reads one of these from end to end: some hundred entries where a council has made 100,000 decisions.
+# As many at most. A lookup reads one of these from end to end: some hundred entries where a council has made 100,000 decisions.
 BUCKETS = 4_096
 
 
 def key_of(text: str) -> bytes:
-    """The hash that stands for a text."""
+    """The key of a text: its hash."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
 
 
@@ -27,7 +28,7 @@ class HashIndex:
 
     def __init__(self, value_bytes: int) -> None:
         self._size = KEY_BYTES + value_bytes
-        self._buckets = [bytearray() for _ in range(BUCKETS)]
+        self._buckets: defaultdict[int, bytearray] = defaultdict(bytearray)
 
     def get(self, text: str) -> bytes | None:
         bucket, at = self._place(key_of(text))
@@ -37,7 +38,7 @@ class HashIndex:
         return self._place(key_of(text))[1] >= 0
 
     def insert(self, key: bytes, value: bytes) -> bool:
-        """Adds an entry under ``key_of`` a text, unless the key has one; whether it did."""
+        """Adds an entry under ``key_of`` a text, unless the key has one. Returns whether it did."""
         bucket, at = self._place(key)
         if at >= 0:
             return False
@@ -53,13 +54,16 @@ class HashIndex:
             bucket[at + KEY_BYTES : at + self._size] = value
 
     def add(self, packed: bytes) -> None:
-        """Adds entries that stand in a row, each a key and its value; of one key the last one counts."""
+        """Adds entries from one string of bytes, each a key and its value.
+
+        If a key occurs twice, the last entry counts.
+        """
         buckets, size = self._buckets, self._size
         for at in range(0, len(packed), size):
             buckets[int.from_bytes(packed[at : at + 2]) % BUCKETS] += packed[at : at + size]
 
     def _place(self, key: bytes) -> tuple[bytearray, int]:
-        """The bucket of a key, and where its last entry begins in it; -1 where it has none."""
+        """The bucket of a key, and the offset of its last entry in it; -1 if there is none."""
         bucket = self._buckets[int.from_bytes(key[:2]) % BUCKETS]
         at = bucket.rfind(key)
         while at >= 0 and at % self._size:  # a part of one entry and the next
@@ -81,12 +85,15 @@ class UsedIds:
         return msg_id in self._index
 
     def differs(self, msg_id: str, digest: str) -> bool:
-        """Whether the id is used, for a message of another digest."""
+        """Whether the id was used for a message with another digest."""
         known = self._index.get(msg_id)
         return known is not None and known != _shortened(digest)
 
     def add(self, msg_id: str, digest: str) -> None:
-        """The id is used for a message of this digest, in hex; empty for none. What it was used for first counts."""
+        """Records that the id is used for a message with this digest, in hex; empty for none.
+
+        The first use counts.
+        """
         key, value = key_of(msg_id), _shortened(digest)
         if self._index.insert(key, value) and self._snapshots:
             self._new += key + value
@@ -98,7 +105,7 @@ class UsedIds:
         return new
 
     def restore(self, entries: bytes) -> None:
-        """Takes in what an earlier ``take_new`` gave."""
+        """Adds the entries that an earlier ``take_new`` returned."""
         self._index.add(entries)
 
 
@@ -112,5 +119,5 @@ def _shortened(digest: str) -> bytes:
 
 
 def keys_of(texts: Iterable[str]) -> bytes:
-    """The keys of these texts in a row."""
+    """The keys of these texts, joined."""
     return b"".join(map(key_of, texts))

@@ -1,8 +1,8 @@
 """Runs a journal with another rule, or without a seat's ballots, and reports which proposals end otherwise.
 
-The recorded events run through the core again by the changed rules. Deadlines pass as these rules set them. What
-Prime or a human said counts if they would have been asked the same. If they would have been asked something else,
-their answer is unknown.
+The recorded events run through the core again by the changed rules. Deadlines pass as these rules set them. A ruling
+or a human's answer counts if the same question would have been asked. If another question would have been asked, its
+answer is unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class Otherwise(NamedTuple):
 
 
 class WhatIfResult(NamedTuple):
-    """The result. Of ``proposals`` these end differently; ``refounded`` end the same, but for another reason."""
+    """The result.
+
+    ``otherwise`` are those of ``proposals`` that end differently; ``refounded`` end the same, for another reason.
+    """
 
     records: int
     proposals: int

@@ -1,1 +1,1 @@
-"""Metrics, event log and traces of a council. Changes nothing."""
+"""Metrics, event log, traces and notices of a council. They never change it."""

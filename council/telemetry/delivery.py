@@ -37,7 +37,7 @@ PAUSES_S = (1.0, 5.0, 30.0, 120.0)
 WAITING_MAX = 1_000
 # How long the end of a council waits for notices that are still to be delivered.
 CLOSE_S = 5.0
-# Of what a command prints on its standard error, for the log.
+# Characters of a command's standard error that are logged.
 STDERR_BYTES_MAX = 2_000
 
 Notice = Mapping[str, Any]

@@ -77,7 +77,7 @@ class _File(RotatingFileHandler):
         self.close()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # of what could not be written
+        with contextlib.suppress(OSError):  # of the lines that could not be written
             super().close()
 
 

@@ -52,7 +52,7 @@ class Exports:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def status(self) -> dict[str, Any]:
-        """Where the metrics are served, or why they are not."""
+        """The address of the metrics, or the reason why there is none."""
         return {"url": None if self._endpoint is None else self._endpoint.url, "notice": self.notice}
 
     async def close(self) -> None:

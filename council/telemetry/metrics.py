@@ -1,4 +1,4 @@
-"""The metrics that are read from a coordinator, and how all metrics get to their sinks.
+"""The metrics that are read from a coordinator, and the sinks that all metrics go to.
 
 Those that count announcements are defined in ``kinds/table.py``.
 
@@ -54,13 +54,13 @@ _MEASURED = (
     ),
     Metric("counter", "council_seat_restarts", "Runs of the seat's actor that ended.", ("seat",)),
     Metric("gauge", "council_seat_silence_limit_seconds", "A seat that is silent for longer is inactive."),
-    Metric("gauge", "council_quorum_seats", "From how many seats a decision needs ballots."),
+    Metric("gauge", "council_quorum_seats", "How many ballots a decision needs."),
     # Proposals
     Metric("gauge", "council_proposals_open", "Proposals that are not decided, by stage.", ("stage",)),
     Metric("counter", "council_refused_envelopes", "Envelopes that were refused.", ("reason",)),
-    Metric("counter", "council_ignored_envelopes", "Envelopes that came again, or too late.", ("reason",)),
+    Metric("counter", "council_ignored_envelopes", "Envelopes that were duplicates or late.", ("reason",)),
     Metric("gauge", "council_escalations_open", "Proposals that wait for a human."),
-    Metric("gauge", "council_escalation_age_seconds", "How long the oldest of these has waited, or 0."),
+    Metric("gauge", "council_escalation_age_seconds", "How long the oldest of them has waited, or 0."),
     # The journal
     Metric(
         "histogram",
@@ -71,25 +71,25 @@ _MEASURED = (
     ),
     Metric("histogram", "council_journal_batch_records", "Records in a batch.", (), RECORDS),
     Metric("gauge", "council_journal_lag_records", "Records that are not on disk yet."),
-    Metric("gauge", "council_journal_stalled", "Whether nothing can be written just now: 1 or 0."),
+    Metric("gauge", "council_journal_stalled", "Whether the journal is stalled: 1 or 0."),
     # What models cost
     Metric(
         "gauge", "council_model_reserved_tokens", "Tokens reserved for calls under way.", ("seat", "model")
     ),
-    Metric("gauge", "council_budget_tokens", "Tokens that may be spent, where there is a cap.", ("whose",)),
-    Metric("gauge", "council_budget_left_tokens", "Tokens that are left of these.", ("whose",)),
-    Metric("gauge", "council_budget_dollars", "US dollars that may be spent.", ("whose",)),
-    Metric("gauge", "council_budget_left_dollars", "US dollars that are left of these.", ("whose",)),
+    Metric("gauge", "council_budget_tokens", "The cap on tokens, if there is one.", ("whose",)),
+    Metric("gauge", "council_budget_left_tokens", "Tokens left under the cap.", ("whose",)),
+    Metric("gauge", "council_budget_dollars", "The cap on US dollars, if there is one.", ("whose",)),
+    Metric("gauge", "council_budget_left_dollars", "US dollars left under the cap.", ("whose",)),
     # The coordinator
-    Metric("gauge", "council_coordinator_epoch", "How many coordinators its journal has had."),
-    Metric("gauge", "council_coordinator_uptime_seconds", "Their uptime, all of it."),
+    Metric("gauge", "council_coordinator_epoch", "How many coordinators the journal has had."),
+    Metric("gauge", "council_coordinator_uptime_seconds", "The total uptime of these coordinators."),
 )
 METRICS = ChainMap({each.name: each for each in _MEASURED}, COUNTED)
 _HELD = "council_model_reserved_tokens"
 
 
 class Sink(Protocol):
-    """Where figures go."""
+    """A destination of metrics."""
 
     def record(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
         """A counter grew by ``value``, a gauge is at it, or a histogram has one more.
@@ -111,7 +111,7 @@ class Meter(Watcher):
         self._held: set[tuple[str, ...]] = set()
         super().__init__(coordinator)
 
-    # Telling
+    # Recording
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         """A counter grew. It is recorded once for each reading, because a sink may be slow."""
@@ -140,7 +140,7 @@ class Meter(Watcher):
                 known[values] = found
         return found
 
-    # Looking
+    # Reading
 
     def begin(self, view: View) -> None:
         driver = view.driver
@@ -188,7 +188,7 @@ class Meter(Watcher):
         self._record("council_quorum_seats", rules.quorum)
 
     def _read_proposals(self, driver: Driver, wall_s: float) -> None:
-        """Proposals as they are kept: nothing is told of them before that, here as in status (rules 4.7)."""
+        """Proposals as they are kept: no change is shown before that, as in status (rules 4.7)."""
         opened = driver.kept.open
         stages = {"deliberating": 0, "ruling": 0, "human": 0}
         for proposal in opened.values():
@@ -228,7 +228,7 @@ class Meter(Watcher):
             self._record("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
 
     def _count(self, effect: do.Effect) -> None:
-        """One announcement; what its row does not count is not counted."""
+        """Counts one announcement, by the metrics in its row."""
         for metric in ANNOUNCED[type(effect)].counted:
             if fact(effect, metric.when):
                 record = self._add if metric.kind == "counter" else self._record

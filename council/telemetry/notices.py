@@ -1,8 +1,8 @@
-"""Tells people of proposals that wait for a human: ``[notify]`` of the settings.
+"""Notices to people about proposals that wait for a human: ``[notify]`` of the settings.
 
 There is a notice when a proposal begins to wait, a reminder while it waits, and one at its end (rules 1.9). All are
 sent after their event is on the record (rules 4.7). A coordinator that starts sends a reminder of each proposal that
-waits, because the one before it may have ended before it told anybody.
+waits, because the one before it may have ended before it sent any notice.
 
 Without ``content = true`` a notice has ids, words of the council, times and names of humans, and nothing that a
 proposal, a mind or a human says.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from council.runtime.coordinator import Coordinator, View
 
 Kind = Literal["waiting", "reminder", "answered", "expired", "cancelled"]
-# What each kind says in the notice's text, after the name of the council and the id of the escalation.
+# The text of each kind of notice, after the council's name and the escalation's id.
 _TEXTS: dict[Kind, str] = {
     "waiting": "waits for a human",
     "reminder": "still waits for a human",
@@ -143,7 +143,7 @@ def _end_of(decision: Decision) -> Kind:
 
 
 def _content(escalation: Escalation, decision: Decision | None, view: View) -> dict[str, Any]:
-    """What the proposal and the human say."""
+    """The content of the proposal, and the human's reason."""
     content: dict[str, Any] = {"summary": escalation.summary, "detail": escalation.detail}
     payload = view.driver.outbox.payloads.get(escalation.proposal_id)
     if payload is not None:

@@ -1,4 +1,4 @@
-"""Where a process sends its spans, by the setting ``traces``.
+"""Sends a process's spans where the setting ``traces`` says.
 
 Without the setting, nothing of OpenTelemetry is imported. A collector that is away is reported once; the council
 loses its traces alone.
@@ -28,7 +28,7 @@ FLUSH_S = 3.0
 
 
 class Traces:
-    """Where a process's spans go. ``close`` sends the last ones, which may take some seconds."""
+    """The destination of a process's spans. ``close`` sends the last ones, which may take some seconds."""
 
     def __init__(self, provider: TracerProvider, close: Callable[[], None]) -> None:
         self.provider = provider
@@ -43,7 +43,7 @@ class Traces:
 
 
 def traces_of(config: CouncilConfig, part: str) -> Traces | None:
-    """Where the spans of that ``part`` of a council go, by its setting ``traces``; None for nowhere.
+    """The destination of the spans of that ``part`` of a council, by its setting ``traces``; None for nowhere.
 
     Raises ConfigError if that is not possible.
     """

@@ -1,8 +1,7 @@
 """Reads a coordinator now and then, so that no decision waits for it.
 
 Metrics, event log, spans of decisions and notices to people are watchers. Each sees every announcement since it began
-once; all of them are on the record by then (rules 4.7). Earlier announcements belong to an earlier coordinator. Holds
-no rule.
+once; all of them are on the record by then (rules 4.7). Earlier announcements belong to an earlier coordinator.
 """
 
 from __future__ import annotations

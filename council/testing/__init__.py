@@ -6,15 +6,19 @@
         with rejecting("not on a Friday") as council:
             assert deploy(council) == "not deployed"
 
-Nothing is mocked: proposals are checked, signed, voted on and journaled in memory, by the same rules as ever. With
+Nothing is mocked: proposals are checked, signed, voted on and journaled in memory, by the ordinary rules. With
 pytest, the fixtures ``council_approves``, ``council_rejects`` and ``council_escalates`` are such councils. No
-council.toml and no variable of the environment is read. Importing this module imports neither pydantic nor Ray.
+council.toml and no variable of the environment is read. Without ``store``, nothing is written to the user's state
+folder. Importing this module imports neither pydantic nor Ray.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
@@ -62,9 +66,22 @@ class _Always:
 
 def _inline(opinion: Opinion, ruling: Ruling, settings: dict[str, Any]) -> Council:
     from council.api.client import Council
+    from council.config.human_keys import current_user, kept_key
     from council.config.settings import BUILT_IN, MEMORY, CouncilConfig, SeatConfig
 
     if "seats" in settings:
         raise TypeError("these councils have their own seats: for others, use Council.inline(seats=...)")
     seats = tuple(SeatConfig(name, mind=_Always(opinion, ruling)) for name in BUILT_IN)
-    return Council.inline(CouncilConfig(**{"store": MEMORY, **settings, "seats": seats}))
+    given = {"store": MEMORY, **settings, "seats": seats}
+    if given.get("humans") is not None:
+        return Council.inline(CouncilConfig(**given))
+    folder = TemporaryDirectory(prefix="council-testing-")  # for this user's key, instead of the state folder
+    try:
+        key = Path(folder.name, "human.key")
+        kept_key(key, current_user())
+        council = Council.inline(CouncilConfig(**{**given, "humans": {current_user(): f"file:{key}"}}))
+    except BaseException:
+        folder.cleanup()
+        raise
+    weakref.finalize(council, folder.cleanup)
+    return council

@@ -1,7 +1,7 @@
 """Mangle atoms in a model's answer: read by a grammar, checked against declarations.
 
-Knows the facts' form and types (rules 6.3) and what a model may never assert (rules 6.4). Knows no rules, no
-inference engine, and no control packets.
+This module covers the form and types of facts (rules 6.3), and what a model may never assert (rules 6.4). It has no
+rules and no inference engine, and does not read control packets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PLAN, EXECUTE and the other markers in a model's output, read as it streams and kept apart from similar text.
+"""Reads PLAN, EXECUTE and the other markers in a model's output as it streams, and tells them from similar text.
 
 A marker is exactly one of six words, a nonce and a colon, ``EXECUTE[5f3a9c17e2b84d06]:``, at the start of the text or
 directly after a line feed. The nonce is made for one call and shown to that model alone, so the author of text that

@@ -1,7 +1,7 @@
-"""Control packets: reads the answer of a seat's model as far as possible, and applies it to the ballot.
+"""Reads the control packet in a model's answer as far as possible, and applies it to the seat's ballot.
 
-Knows how an answer is found and split (rules 6.1), and how its sections affect the ballot (rules 6.6). Knows no
-models and no prompts. ``sections`` has the shapes, and ``mangle`` the allowed updates.
+This module finds and splits an answer (rules 6.1), and applies its sections to the ballot (rules 6.6). It calls no
+model and builds no prompt. ``sections`` has the shapes, and ``mangle`` the allowed updates.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SURFACE_CHARS_MAX = 50_000
 PACKET_BYTES_MAX = 512 * 1024
 # Commas and brackets of all atoms in total: 2,000 atoms with a dozen arguments each. It bounds their cost.
 MARKS_MAX = 30_000
-# At most this many warnings. Readers begin with the first ones anyway.
+# At most this many warnings, because readers begin with the first ones.
 WARNINGS_MAX = 100
 
 _SECTIONS: dict[str, type[Section]] = {

@@ -1,7 +1,7 @@
 """CognitionPacket v0.3, the work unit that a seat gets.
 
-What to read first: ``packet`` (reading, writing, hashes, ``build_packet``), ``parts`` (every field), ``knowledge``
-(which turns of a history it needs).
+Read first: ``packet`` (reading, writing, hashes, ``build_packet``), ``parts`` (every field), ``knowledge`` (chooses
+the turns of a history that it needs).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the parts of a cognition packet share: the types of their fields, reading and writing.
+"""The types of fields that the parts of a cognition packet share, and how a part is read and written.
 
 A part is frozen all the way down. It keeps unknown keys, and writes them after its own. Known fields are strict:
 ``"false"`` is not a boolean, 5.0 is not an integer, and a number is written as it was read.

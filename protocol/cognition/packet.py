@@ -1,7 +1,7 @@
-"""CognitionPacket v0.3, what a seat is given to think about: reading, writing and hashes.
+"""CognitionPacket v0.3, the work unit that a seat gets: reading, writing and hashes.
 
-Knows nothing of clocks or models. If a packet has no time, its reader passes ``now``. Packets of other programs are
-kept unchanged: known fields are checked, and unknown ones are kept.
+This module reads no clock and calls no model. If a packet has no time, its reader passes ``now``. Packets of other
+programs are kept unchanged: known fields are checked, and unknown ones are kept.
 """
 
 from __future__ import annotations

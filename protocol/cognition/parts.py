@@ -33,7 +33,7 @@ class Persona(Part):
 
 
 class Routing(Part):
-    """Which engine thinks about it, and its urgency."""
+    """The engine that thinks about it, and its urgency."""
 
     target_engine: Annotated[TargetEngine, BY_VALUE] = TargetEngine.PRIME
     allow_parallel: bool = False
@@ -111,7 +111,7 @@ class Header(Part):
 
 
 class Intent(Part):
-    """What the user wants, and the task that follows from it. ``confidence`` is 0 to 1."""
+    """The user's wish, and the task that follows from it. ``confidence`` is 0 to 1."""
 
     user_intent: Text = "chat"
     system_task: Annotated[SystemTask, BY_VALUE] = SystemTask.STREAM
@@ -120,7 +120,7 @@ class Intent(Part):
 
 
 class SessionHistoryRef(Part):
-    """Where the session's history is kept."""
+    """The place of the session's history."""
 
     type: Text = "local"
     value: Text = "active"
@@ -154,7 +154,7 @@ class Constraints(Part):
 
 
 class Context(Part):
-    """What the model should know besides the prompt."""
+    """The context that the model needs besides the prompt."""
 
     session_history_ref: SessionHistoryRef = SessionHistoryRef()
     cheatsheets: Many[Cheatsheet] = ()
@@ -235,7 +235,7 @@ class Evaluation(Part):
 
 
 class Reasoning(Part):
-    """How the answer was made."""
+    """The steps that led to the answer."""
 
     reflection_log: Many[ReflectionLog] = ()
     sketchpad: Many[Sketchpad] = ()
@@ -322,7 +322,7 @@ class Signatures(Part):
 
 
 class Audit(Part):
-    """Who made, changed and reviewed it."""
+    """The people or programs that made, changed and reviewed it."""
 
     created_by: Text | None = None
     created_at: Text | None = None

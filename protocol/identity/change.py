@@ -1,4 +1,4 @@
-"""Who may change the identity (rules 7.2, GCP 3.3). It only judges.
+"""Judges whether a change of the identity is allowed (rules 7.2, GCP 3.3).
 
 Nothing measures whether a stack is stable, so the creator decides. The caller checks the signatures before, and
 journals the change after.

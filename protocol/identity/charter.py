@@ -1,8 +1,8 @@
 """The charter of a council: its identity, a persona, the task instructions. Their shapes, limits and change.
 
-Knows nothing of files, models or tokenizers: data and token counters are arguments. The identity is frozen and hashed
-(rules 7.1). ``change`` says who may change it, and ``persona`` what a persona may not say. If an identity lists
-``approved_personas``, only personas with these hashes can be used.
+No file is read, and no model or tokenizer is called: data and token counters are arguments. The identity is frozen
+and hashed (rules 7.1). ``change`` says who may change it, and ``persona`` what a persona may not say. If an identity
+lists ``approved_personas``, only personas with these hashes can be used.
 
 All three may be in one table, as GCP 3 and 5 show them:
 
@@ -165,7 +165,7 @@ def _data(value: Any) -> Any:
 
 
 class Identity(_Open):
-    """What applies with every persona and task (GCP 3.1). Loaded once; its hash is on the record.
+    """The traits and core rules that apply with every persona and task (GCP 3.1). Loaded once; its hash is journaled.
 
     ``approved_personas`` are the hashes of the personas that may be used. Without it, any persona without a refused
     phrase may be used. The identity's hash covers the list, so only a change of the identity approves another
@@ -405,17 +405,17 @@ class Share:
 
 
 def identity_limit(mtu: int) -> int:
-    """rules 2.1: the stricter of two, rounded down."""
+    """The identity's limit in tokens: the stricter of two, rounded down (rules 2.1)."""
     return min(IDENTITY_TOKENS_MAX, mtu * IDENTITY_PERCENT // 100)
 
 
 def persona_limit(remains: int) -> int:
-    """The limit within what the identity leaves, by its actual use."""
+    """The persona's limit in tokens; ``remains`` is the number that the identity leaves."""
     return min(PERSONA_TOKENS_MAX, max(0, remains) * PERSONA_PERCENT // 100)
 
 
 def history_limit(remains: int) -> int:
-    """The limit within what all fields before it leave."""
+    """The history's limit in tokens; ``remains`` is the number that all fields before it leave."""
     return max(0, remains) * HISTORY_PERCENT // 100
 
 

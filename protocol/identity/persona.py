@@ -1,8 +1,8 @@
 """The phrases that a persona may not hold: a short table of patterns with explanations (rules 7.1).
 
 A persona is a tone, and need not mention the council's rules. The table lists the usual English ways to set them
-aside. It knows no meaning: a paraphrase, another language or similar letters pass, and an innocent sentence may be
-refused. An identity that lists its ``approved_personas`` decides which persona is used.
+aside. It does not check meaning: a paraphrase, another language or similar letters pass, and an innocent sentence may
+be refused. An identity that lists its ``approved_personas`` decides which persona is used.
 
 Texts are compared in one form: without letter case, accents and invisible characters, and with each run of blanks,
 quotes, hyphens and underscores as one blank. Every repetition in a pattern is bounded, so the time grows only with

@@ -28,7 +28,7 @@ def _shown(key: object) -> str:
 
 
 class SeatProfile(Section):
-    """How a seat's model is called; None if the profile does not say. Unknown keys are kept."""
+    """The settings of a seat's model; None if the profile does not say. Unknown keys are kept."""
 
     model: ModelName = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None

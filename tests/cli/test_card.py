@@ -18,6 +18,7 @@ from rich.console import Console
 from council import Council, OpenEscalation, Requester
 from council.agents.mind import Opinion, Ruling
 from council.cli.card import NOT_AT_HAND, ROWS, STATIC_ONLY, Card
+from council.cli.render import WAITING_ROWS
 from council.protocol.errors import NotApproved
 from council.runtime.open_escalations import packed, with_proposal
 from tests.cli.conftest import Chair, Cli, council_of, says
@@ -268,11 +269,25 @@ def test_the_newest_come_first_and_not_too_many(cli: Cli, up: Up) -> None:
     assert [n for n in range(7) if f"Case {n}" in shown] == [2, 3, 4, 5, 6]
     assert shown.index("Case 6") < shown.index("Case 2")
     assert "… and 2 more: council escalations --all" in shown
+    named = cli("escalations", "--name", "council").out
+    assert "… and 2 more: council escalations --all --name council" in named
     every = cli("escalations", "--all").out
     assert [n for n in range(7) if f"Case {n}" in every] == [*range(7)]
     assert "more: council" not in every
     listed = document(cli("escalations", "--json").out)["escalations"]
     assert [each["summary"] for each in listed] == [f"Case {n}" for n in reversed(range(7))]
+
+
+def test_status_lists_the_newest_and_says_how_many_are_older(cli: Cli, up: Up) -> None:
+    """Mutation: the ten that waited longest, and nothing of the others."""
+    council = up(council_of(prime=ASKS))
+    for number in range(WAITING_ROWS + 2):
+        council.propose(f"Case {number:02}")
+    shown = cli("status").out
+    rows = [each for each in shown.splitlines() if each.strip().startswith("esc-")]
+    assert [each.split()[-1] for each in rows] == [f"{n:02}" for n in reversed(range(2, WAITING_ROWS + 2))]
+    assert "\n2 older: council escalations --all\n" in shown
+    assert "2 older: council escalations --all --name council" in cli("status", "--name", "council").out
 
 
 def test_the_document_holds_what_is_to_be_approved(cli: Cli, up: Up) -> None:
@@ -286,7 +301,7 @@ def test_the_document_holds_what_is_to_be_approved(cli: Cli, up: Up) -> None:
     assert found["time_left_s"] > 86_000
     assert found["votes"][0] == {"seat": "prime", "vote": "no", "reason": WHY}
     (row,) = document(cli("status", "--json").out)["waiting"]
-    assert row["action"] == {"tool": "drop", "args": '{"db": ["prod"]}'}
+    assert (row["action"]["tool"], row["action"]["args"]) == ("drop", '{"db": ["prod"]}')
     assert (row["requester"], row["votes"]["prime"], row["command"]) == (str(BOT), "no", found["command"])
 
 
@@ -368,8 +383,12 @@ def test_a_late_answer_is_told_whose_was_counted(cli: Cli, up: Up) -> None:
     for given in (case, case[:14]):
         said = cli("answer", given, "--approve", "--reason", "mine", "--as", "ada", "--json")
         error = document(said.out)["error"]
-        assert (said.code, error["code"]) == (2, "already_answered")
+        assert (said.code, error["code"]) == (1, "already_answered")
         assert error["message"] == "already answered by ada: rejected. Your answer was not counted."
+    withdrawn = str(council.propose("Drop the other").escalation_id)
+    council.cancel(withdrawn.removeprefix("esc-"))
+    said = cli("answer", withdrawn, "--reject", "--as", "ada", "--json")
+    assert (said.code, document(said.out)["error"]["code"]) == (1, "closed")
 
 
 def test_show_has_all_of_a_case(cli: Cli, up: Up) -> None:
@@ -477,7 +496,7 @@ def test_bytes_that_are_no_text_are_no_answer(cli: Cli, up: Up, monkeypatch: pyt
     case = council.propose("Drop it", action={"tool": "drop", "args": {"db": "prod"}})
     with Person(["a", "\udcff"]).at(monkeypatch) as person:
         assert cli("answer", str(case.escalation_id)).code == 2
-    assert "what was typed is no text in utf-8: nothing was answered" in person.screen.replace("\r\n", " ")
+    assert "the input is not text in utf-8: nothing was answered" in person.screen.replace("\r\n", " ")
     assert council.escalations()
 
 

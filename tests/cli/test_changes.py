@@ -209,7 +209,7 @@ def test_what_is_no_patch_is_refused(home: Path) -> None:
     ):
         with pytest.raises(UsageFault, match=words):
             changes.from_text(text, "x.patch")
-    with pytest.raises(UsageFault, match="no file that can be read to its end"):
+    with pytest.raises(UsageFault, match="not a file that can be read to its end"):
         changes.find("/dev/zero", home)
     with pytest.raises(UsageFault, match="git finds no repository"):
         changes.find(".", home)

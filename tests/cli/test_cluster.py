@@ -65,9 +65,9 @@ def test_what_is_no_clusters_file_is_wrong_usage(cli: Cli, home: Path) -> None:
         (None, "can't be read: No such file"),
         ("a: [", "is not YAML"),
         ("a: 1\n---\nb: 2\n", "is not YAML"),
-        ("&a [*a]", "is no cluster's file"),
-        ("- a\n", "is no cluster's file"),
-        ("", "is no cluster's file"),
+        ("&a [*a]", "is not a cluster file"),
+        ("- a\n", "is not a cluster file"),
+        ("", "is not a cluster file"),
     ):
         if text is not None:
             file.write_text(text, encoding="utf-8")

@@ -156,7 +156,7 @@ def test_a_server_that_answers_for_a_model_that_it_does_not_list(cli: Cli) -> No
     assert (code, found["seat lite"][0]) == (0, "ok")
     assert "context window unknown" in found["seat lite"][1]
     level, said = found["seat lite model"]
-    assert (level, "lists no qwen3:8b, and answered: perhaps as another; it has other" in said) == (
+    assert (level, "does not list qwen3:8b, but answered, perhaps as another; it has other" in said) == (
         "warn",
         True,
     )

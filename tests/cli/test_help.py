@@ -68,6 +68,8 @@ def test_help_shows_the_examples_and_no_type_of_a_flag(cli: Cli, command: str) -
     shown = " ".join(said.out.split())
     assert said.code == 0
     assert "<bool>" not in shown
+    usage = shown.partition("Usage: ")[2].partition(" Examples: ")[0]
+    assert not {"{", "}"} & set(usage.partition("[OPTIONS]")[2].split(".")[0]), "an argument is ID, not {ID}"
     for example in EXAMPLES[command]:
         assert example in shown
     assert ("Exit codes:" in shown) is (command == ""), "they are said once"
@@ -112,10 +114,11 @@ def completed(shell: str, line: str, **more: str) -> str:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_commands_and_options_are_completed(shell: str) -> None:
-    assert "propose" in completed(shell, "council pro")
+    commands = completed(shell, "council pro")
+    assert "propose" in commands
+    assert "escalations" not in commands
     assert "migrate" in completed(shell, "council store mi")
     assert "--wait-for-human" in completed(shell, "council propose --wait")
-    assert "escalations" not in completed(shell, "council pro")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -141,7 +141,7 @@ def test_an_interrupted_proposal_is_taken_back() -> None:
         with council_of(prime=never, lite=never) as council:
             interrupt_once(council, "ballot", number)
             told = told_by(council, "Wait")
-            assert (told.code, "was taken back" in str(told)) == (code, True)
+            assert (told.code, "was cancelled" in str(told)) == (code, True)
             assert council.status()["decided"] == {"cancelled": 1}
 
 

@@ -552,7 +552,7 @@ def test_a_proposal_whose_records_are_gone_is_shown_as_decided(cli: Cli, up: Up)
     said = cli("show", first.proposal_id)
     assert said.code == 0, said
     assert "First" in said.out
-    assert "its record is kept no more" in said.out
+    assert "its record is no longer kept" in said.out
 
 
 # council replay
@@ -594,7 +594,7 @@ def test_what_would_have_been_is_shown(cli: Cli, lived: Lived) -> None:
         "test with prime=lite, with quorum=2",
         f"{lived.ids['revision'][:8]} rejected approved Ship half of it a tie, broken by lite's yes",
         f"{lived.ids['ruled'][:8]} rejected asks Prime Pay the invoice lite would have been asked to rule, and never",
-        "3 of 8 proposals would have ended otherwise",
+        "3 of 8 proposals would have ended differently",
     ):
         assert words in flat, words
     assert max(map(len, said.out.splitlines())) <= 80
@@ -605,7 +605,7 @@ def test_what_would_have_been_is_shown(cli: Cli, lived: Lived) -> None:
         lived.ids["revision"]: "undecided"
     }
     same = cli("replay", *lived.options, "--what-if", "quorum=2")
-    assert "0 of 8 proposals would have ended otherwise" in same.out
+    assert "0 of 8 proposals would have ended differently" in same.out
 
 
 def test_a_change_that_can_not_be_is_wrong_usage(cli: Cli, lived: Lived) -> None:

@@ -139,7 +139,7 @@ COMMANDS: list[tuple[list[str], int, str]] = [
     (
         ["log", "--url", "foo://x"],
         2,
-        "the store's address names no store, 'foo' is no engine of ours: give a path, sqlite:///path or "
+        "the store's address names no store, 'foo' is not a supported engine: give a path, sqlite:///path or "
         "postgresql://user@host/database",
     ),
     (["down"], 4, "no council named 'council' is up here: there is nothing to take down"),

@@ -26,7 +26,7 @@ def test_a_decision_shows_what_became_of_it(cli: Cli, up: Up, home: Path) -> Non
     proposal_id, who = acted_on(council), council.sender
     said = cli("show", proposal_id)
     assert said.code == 0  # it is approved, whatever became of it
-    shown = said.out[said.out.index("what became of it") : said.out.index("proposed")]
+    shown = said.out[said.out.index("the result of the action") : said.out.index("proposed")]
     lines = [" ".join(line.split()) for line in shown.splitlines()[1:] if line.strip()]
     assert lines == [
         f"act {who} ran it",
@@ -48,7 +48,7 @@ def test_a_decision_shows_what_became_of_it(cli: Cli, up: Up, home: Path) -> Non
 def test_without_a_report_nothing_became_of_it(cli: Cli, up: Up, home: Path) -> None:
     council = up(council_of(store=f"sqlite:///{home / 'store.db'}"))
     decision = council.propose("Rotate the key")
-    assert "what became of it" not in cli("show", decision.proposal_id).out
+    assert "the result of the action" not in cli("show", decision.proposal_id).out
 
 
 def test_it_is_watched_as_it_happens(cli: Cli, up: Up) -> None:

@@ -92,7 +92,7 @@ def test_a_decision_shows_all_that_it_holds() -> None:
         "ruling prime: confirm (0.80, med risk). weighed",
         "human ada rejected it: not on a Friday",
         "dissent lite voted yes: it is a copy",
-        "early no ballot still to come could have turned it",
+        "early no missing ballot could have changed the result",
         "degraded decided without every seat that should have voted",
         "shared lite, codemind share model small-7b",
         "proposal 0123456789abcdef",

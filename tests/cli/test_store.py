@@ -106,7 +106,7 @@ def test_export_and_import_by_file(cli: Cli, home: Path) -> None:
     new = str(home / "new.db")
     said = cli("store", "import", "out.jsonl", "--url", new, "--json")
     assert document(said.out)["imported"] == {"packets": 3, "there_already": 0, "orphans": 0}
-    assert "0 packets taken in, 3 there already" in cli("store", "import", "out.jsonl", "--url", new).out
+    assert "0 packets imported, 3 there already" in cli("store", "import", "out.jsonl", "--url", new).out
 
 
 def test_export_and_import_by_pipe(home: Path) -> None:
@@ -123,7 +123,7 @@ def test_export_and_import_by_pipe(home: Path) -> None:
         timeout=HANG_S,
         check=True,
     )
-    assert done.stdout == b"3 packets taken in, 0 there already\n"
+    assert done.stdout == b"3 packets imported, 0 there already\n"
 
 
 def test_a_cut_file_exits_2_and_says_what_to_do(cli: Cli, home: Path) -> None:

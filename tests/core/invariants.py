@@ -86,14 +86,15 @@ def _check_open(state: CouncilState, proposal: Proposal) -> None:
     )
     _require((proposal.stage == "deliberating") == (proposal.absent is None), "who is missing is said once")
     if proposal.stage == "deliberating":
-        waits = bool(state.active() - proposal.done())
-        unheard = set(state.rules.seats) - proposal.done()
+        done = proposal.done()
+        waits = bool(state.active() - done)
+        unheard = set(state.rules.seats) - done
         alone = state.rules.sole_seat != "never" or len(state.rules.seats) == 1
         vain = len(voted | unheard) < state.rules.quorum and not (alone and unheard)
         quorum = len(voted) >= state.rules.quorum
         tied = majority(count(proposal.ballots)) is None
         elsewhere = bool(proposal.escalated_for) or any(ballot.asks_human for ballot in proposal.ballots)
-        prime_may_vote = tied and not elsewhere and state.rules.prime not in proposal.done()
+        prime_may_vote = tied and not elsewhere and state.rules.prime not in done
         _require(
             waits or prime_may_vote or not (quorum or (vain and state.rules.lost_at_once is True)),
             f"1.5: {proposal_id} does not wait when every active seat has voted",

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from council.core.state import Answer, Ballot, Decision, Ruling, Tally, Vote
+from council.core.state import Answer, Ballot, Decision, InlineDecision, Ruling, Tally, Vote
 
 NOISE = "static checks of the core rules, no model: "
 
@@ -71,7 +71,7 @@ def test_one_line_says_outcome_tally_and_who_objected() -> None:
         (APPROVED, "It may be done once"),
         (WAITING, "The human, and nobody else, answers: council answer esc-p1"),
         (replace(REJECTED, outcome="deferred"), "No human answered in time"),
-        (replace(REJECTED, outcome="cancelled"), "It was taken back, for the reason above"),
+        (replace(REJECTED, outcome="cancelled"), "It was cancelled, for the reason above"),
     ],
 )
 def test_an_explanation_names_the_id_every_objection_and_what_can_be_done(
@@ -84,6 +84,15 @@ def test_an_explanation_names_the_id_every_objection_and_what_can_be_done(
     assert next_step in said[-1]
     assert ("No vote of lite: it raised ValueError" in said) is (decision is WAITING)
     assert NOISE not in decision.explain()
+
+
+def test_a_decision_in_process_says_how_its_program_answers() -> None:
+    """Mutation: the command of a shell, which does not reach that council."""
+    waiting = InlineDecision(**{name: getattr(WAITING, name) for name in WAITING.__struct_fields__})
+    for said in (waiting.explain().splitlines()[-1], Cells(getattr(waiting, "_repr_html_")()).text):  # noqa: B009
+        assert 'answers: in the program that runs this council, council.answer("esc-p1", approve=' in said
+        assert "council answer" not in said
+        assert "run council up and use Council.connect()" in said
 
 
 class Cells(HTMLParser):

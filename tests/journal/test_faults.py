@@ -263,7 +263,7 @@ def test_a_store_in_a_folder_that_may_not_be_written_is_read(for_all: Path, open
         assert reader.stdout.readline() == "1\n"
         opened(address).write([given(2)], NOW)
         said = reader.communicate("\n", timeout=HANG_S)[0]
-        assert "somebody began to write it" in said
+        assert "a writer opened it" in said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without rights")

@@ -285,7 +285,7 @@ def test_a_path_that_holds_no_file_is_told(address: str, opened: Open, tmp_path:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         for read_only in (True, False):
-            with pytest.raises(StoreForeign, match="is no file"):
+            with pytest.raises(StoreForeign, match="is not a file"):
                 opened(str(path), read_only=read_only)
     for path in (tmp_path / ("x" * 300), tmp_path / "nowhere" / "x.db"):
         for read_only in (True, False):

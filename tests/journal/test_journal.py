@@ -320,12 +320,13 @@ while True:
 """
 
 
-def test_a_writer_that_is_killed_leaves_whole_transactions(address: str, opened: Open) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.long)])
+def test_a_writer_that_is_killed_leaves_whole_transactions(address: str, opened: Open, kills: int) -> None:
     """SIGKILL at any moment: what was acknowledged is there, and no transaction is there in part."""
     chance = random.Random(11)
     opened(address)
     acknowledged = 0
-    for number in range(6):
+    for number in range(kills):
         command = [sys.executable, "-c", WRITER, address]
         root = Path(__file__).parents[2]
         with subprocess.Popen(
@@ -333,7 +334,7 @@ def test_a_writer_that_is_killed_leaves_whole_transactions(address: str, opened:
         ) as victim:
             assert victim.stdout is not None
             assert any(line == "ready\n" for line in victim.stdout)
-            heard = [victim.stdout.readline()] if number == 5 else []  # however slow the machine is
+            heard = [victim.stdout.readline()] if number == kills - 1 else []  # however slow the machine is
             time.sleep(chance.uniform(0.0, 0.25))
             os.kill(victim.pid, signal.SIGKILL)
             said = heard + [line for line in victim.stdout if line.endswith("\n")]

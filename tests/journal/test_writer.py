@@ -469,9 +469,11 @@ def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_pa
         checked(address, file, key=b"k" * 32)
     for garbage in (b"", b"{}", b"\xff", b"[]"):
         file.write_bytes(garbage)
-        with pytest.raises(CheckpointRefused, match=f"{file}: this is no .* move {file} away"):
+        with pytest.raises(CheckpointRefused, match=f"{file}: this checkpoint .* move {file} away"):
             checked(address, file)
-        with pytest.raises(CheckpointRefused, match=f"{file}: this is no .* take it from where it was kept"):
+        with pytest.raises(
+            CheckpointRefused, match=f"{file}: this checkpoint .* take it from where it was kept"
+        ):
             Checkpoint.read(file)
     signed = Signer(KEY).sign(
         journal=NAME,

@@ -142,13 +142,17 @@ def own_ray(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One Ray after another: those of single tests' own, of which the killed one is first, and this folder's last."""
+    """One Ray after another: those of single tests' own, of which the killed one is first, and this folder's last.
+
+    First of all come those that may run in any process: none of them may follow this folder's Ray in its process.
+    """
     places = [at for at, item in enumerate(items) if Path(item.path).parent == Path(__file__).parent]
     ours = [items[at] for at in places]
 
     def place(item: pytest.Item) -> list[bool]:
         used = getattr(item, "fixturenames", ())
         steps = (
+            not item.nodeid.startswith("tests/ray/test_reconnect.py"),
             "at_last" in used,
             not own_ray(item),
             "slow" not in used,

@@ -164,7 +164,7 @@ def test_ours_is_put_beside_rays_own_dashboards_and_anothers_is_left(first: Firs
         path.write_text('{"uid": "another"}', encoding="utf-8")
         refused = first.shell.run("dashboard", "install")
         assert refused.returncode == 4, refused
-        assert "is another's dashboard, and stays as it is" in refused.stderr
+        assert "is another dashboard, and is not replaced" in refused.stderr
     finally:
         path.unlink(missing_ok=True)
 

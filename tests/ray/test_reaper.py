@@ -139,6 +139,6 @@ def test_council_down_ends_what_is_left_where_the_host_and_the_daemon_were_kille
         done = shell.run("down")
         assert (done.returncode, done.stdout) == (
             0,
-            f"council 'council' is down: it had crashed, for its process {kept.pid} had ended already\n",
+            f"council 'council' is down: it had crashed; its process {kept.pid} had ended already\n",
         )
         until(lambda: not left(noted))

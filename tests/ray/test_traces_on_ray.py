@@ -76,7 +76,7 @@ def test_what_ray_does_not_take_of_the_first_seat_is_told(name: str) -> None:
     """Mutation: the launch ends in an error of its own clean-up, as there is no seat yet that has spans to send."""
     seats = {"prime": {"runtime_env": {"pip": 3}}, "lite": {}, "codemind": {}}
     with pytest.raises(
-        ConfigError, match=r"seats\.prime: Ray takes its resources, labels or runtime_env not"
+        ConfigError, match=r"seats\.prime: Ray does not accept its resources, labels or runtime_env"
     ):
         Council.launch(name=name, seats=seats, store="memory", traces="otlp")
     assert name not in port.running("council")

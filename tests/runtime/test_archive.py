@@ -319,7 +319,7 @@ def test_an_index_holds_what_a_dict_holds(seed: int) -> None:
     assert all(index.get(text) == value for text, value in expected.items())
     assert not any(f"other {number}" in index for number in range(5_000))
     other = HashIndex(3)
-    other.add(b"".join(map(bytes, index._buckets)))
+    other.add(b"".join(map(bytes, index._buckets.values())))
     assert all(other.get(text) == value for text, value in expected.items())
 
 

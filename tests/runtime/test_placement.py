@@ -52,7 +52,7 @@ def test_what_no_node_has_is_told_beside_what_there_is() -> None:
     nodes = [node("b", {"zone": "b"}, GPU=4), node("c", {"zone": "a"})]
     told = lacking(GPU, nodes)
     assert told.startswith(
-        "no node has zone=a, 1 GPU: host-b (node b) has zone=b, 4 GPU; host-c (node c) has zone=a, 0 GPU. Mend"
+        "no node has zone=a, 1 GPU: host-b (node b) has zone=b, 4 GPU; host-c (node c) has zone=a, 0 GPU. Correct"
     )
     many = lacking(GPU, [node(str(number)) for number in range(20)])
     assert "and 12 more" in many

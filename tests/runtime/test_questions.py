@@ -15,6 +15,7 @@ from council.runtime.questions import (
     AskEscalations,
     AskEvents,
     AskHistory,
+    AskPages,
     AskStatus,
     Question,
     answer_type,
@@ -33,6 +34,7 @@ QUESTIONS: list[Question[Any]] = [
     AskEscalations(),
     AskHistory(Wanted(types=("decision",), limit=3)),
     AskEvents(0, 10, 0.0),
+    AskPages(install=True),
 ]
 
 

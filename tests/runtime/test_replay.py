@@ -32,7 +32,7 @@ def other(hand: Hand, *changes: str) -> WhatIfResult:
 
 
 def ends(hand: Hand, *changes: str) -> dict[str, tuple[str, str]]:
-    """Of the proposals that would have ended otherwise, what they were and would be."""
+    """Of the proposals that would have ended differently, what they were and would be."""
     return {each.proposal_id: (each.was.word, each.would.word) for each in other(hand, *changes).otherwise}
 
 

@@ -71,9 +71,8 @@ def _open(case: Case, theirs: Any) -> None:
         hold("1.9", expiry == case.expires_wall_s, f"{pid} expires at {expiry}, not {case.expires_wall_s}")
         why, standing = theirs.escalation.reason, theirs.standing
         hold("1.9", why == case.for_human, f"{pid} is with a human for {why}, expected {case.for_human}")
-        hold(
-            "1.9", (standing.standing, standing.final) == ("escalated", False), f"{pid} stands as {standing}"
-        )
+        stands = standing.standing, standing.final
+        hold("1.9", stands == ("escalated", False), f"{pid} stands as {stands}")
         _absent(case, standing)
 
 
@@ -228,8 +227,8 @@ def _ended(driver: Any, shadow: Any) -> dict[str, Any]:
 
 def entries(used: Any) -> set[bytes]:
     """The ids that are used up, each with what it is used for; snapshots may hold one twice."""
-    size = used._index._size
-    return {bytes(each[at : at + size]) for each in used._index._buckets for at in range(0, len(each), size)}
+    size, filled = used._index._size, used._index._buckets.values()
+    return {bytes(each[at : at + size]) for each in filled for at in range(0, len(each), size)}
 
 
 def whole(driver: Any, pids: Iterable[str]) -> Any:

@@ -1,1 +1,1 @@
-"""The commands by which something is decided: propose, review, escalations, answer, cancel, estimate, demo."""
+"""The commands about decisions: propose, review, escalations, answer, cancel, estimate, demo."""

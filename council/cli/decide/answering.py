@@ -1,4 +1,4 @@
-"""Which escalation is answered, and how: by options, or by a person who is shown it and asked."""
+"""Finds the escalation to answer, and the answer: from options, or from a person who is shown the case and asked."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def find(council: Council, waiting: Sequence[OpenEscalation], given: str) -> Ope
 
 
 def _not_waiting(council: Council, begin: str, given: str) -> Exception:
-    """Why no escalation with such an id waits."""
+    """The error for an id that no waiting escalation has."""
     try:
         entries = council.history(proposal=begin, limit=1).entries
         proposal_id = next((each.proposal_id for each in entries if each.proposal_id), begin)
@@ -138,7 +138,7 @@ def _reason(given: str) -> str:
 
 
 def _ask(report: Report, question: str) -> str:
-    """What the person types; the end of the input counts as an empty line.
+    """Reads what the person types; the end of the input counts as an empty line.
 
     Raises Interrupted at Ctrl-C, and UsageFault for bytes that the terminal's encoding does not have.
     """
@@ -148,6 +148,6 @@ def _ask(report: Report, question: str) -> str:
     except EOFError:
         return ""
     except UnicodeDecodeError as error:
-        raise UsageFault(f"what was typed is no text in {error.encoding}: nothing was answered") from None
+        raise UsageFault(f"the input is not text in {error.encoding}: nothing was answered") from None
     except KeyboardInterrupt:
         raise Interrupted("nothing was answered") from None

@@ -1,4 +1,4 @@
-"""``council cancel``: an open proposal is taken back by a human."""
+"""``council cancel``: cancels an open proposal on behalf of a human."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def cancel(
 ) -> int:
     """Cancel an open proposal.
 
-    The decision is then "cancelled", whoever proposed it. Whoever may answer escalations may cancel; the setting
-    humans names them, and by default it is the user who brought the council up. A program cancels its own proposals
+    The decision is then "cancelled". The people who may answer escalations may cancel every open proposal. The
+    setting humans names them; by default it is the user who started the council. A program cancels its own proposals
     with Council.cancel.
 
-    A cancellation is signed, so it is not sent to a Ray that only a file in the working folder names. council up
-    remembers the Ray, or --address, --config or COUNCIL_RAY_ADDRESS names it.
+    A cancellation is signed, so it is not sent to a Ray that only a file in the working folder names. Use a council
+    that council up started here, or name its Ray with --address, --config or COUNCIL_RAY_ADDRESS.
     """
     from council.config.human_keys import current_user
 

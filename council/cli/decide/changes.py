@@ -90,7 +90,7 @@ def from_file(path: Path) -> ReviewedChange:
     """A patch file. Raises UsageFault."""
     try:
         if not (stat.S_ISREG(path.stat().st_mode) or path.is_fifo()):
-            raise UsageFault(f"{path} is no file that can be read to its end")
+            raise UsageFault(f"{path} is not a file that can be read to its end")
         with path.open("rb") as file:
             data = file.read(READ_BYTES_MAX + 1)
     except OSError as error:

@@ -97,9 +97,9 @@ def review(
 ) -> int:
     """Review a change; the exit code gates a CI job.
 
-    The range A..B is what B adds since it left A, as a merge would bring it. Nothing in the change or its repository
-    is executed, and no settings are read from there unless --config names them. An empty change is an error, because
-    a gate must not pass on nothing. Rules and silences are read from council.rules/ before the change.
+    A range A..B has the changes on B since it branched off A, as a merge would bring them. Nothing in the change or
+    its repository is executed, and no settings are read from there unless --config names them. An empty change is an
+    error, because a gate must not pass on nothing. Rules and silences are read from council.rules/ before the change.
 
     Uses the council that is named or that runs here. If there is none, a council in this process decides by the same
     rules. --launch starts one on Ray instead.
@@ -195,8 +195,8 @@ def escalations(
 ) -> int:
     """Show what waits for a human, newest first.
 
-    Each with what is to be approved, who asks, the risk and the time left, the votes, and
-    the commands that answer it. --json has all of them.
+    For each, shows the action to approve, who asks, the risk, the time left, the votes, and the commands that answer
+    it. Shows the newest five, unless --all is given. --json has all of them.
     """
     from rich.console import Group
 
@@ -216,7 +216,7 @@ def escalations(
         part for each in shown for part in (Card(each, now_s, where=council_options(where)), "")
     ]
     if rest := len(waiting) - len(shown):
-        cards.append(f"… and {rest:,} more: council escalations --all")
+        cards.append(" ".join((f"… and {rest:,} more: council escalations --all", *council_options(where))))
     drawn = Group(*cards[: None if rest else -1]) if waiting else "nothing waits"
     return report.result({"escalations": [each.document(now_s) for each in waiting]}, drawn)
 
@@ -246,15 +246,16 @@ def answer(
 ) -> int:
     """Answer an escalation.
 
-    On a terminal it shows what is to be approved, and asks: for the answer, if neither --approve nor --reject is
-    given, and else for a confirmation, unless --yes is given. Without a terminal, or with --json, the options are
-    the answer.
+    On a terminal it shows the case first. It then asks for the answer, or, with --approve or --reject, for a
+    confirmation. --yes answers without a question. Without a terminal, or with --json, the options are the answer.
 
-    The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
-    up (the setting humans; by default the user who did). Exits 0 once the answer is taken, whatever it says.
+    The first answer is the decision, and is shown. The people who may answer were fixed when the council was started:
+    those that the setting humans names, by default the user who started it. Exits 0 once the answer is accepted, also
+    for a rejection.
 
-    An answer is signed, so it is not sent to a Ray that only a file in the working folder names, which may be
-    anybody's repository. council up remembers the Ray, or --address, --config or COUNCIL_RAY_ADDRESS names it.
+    An answer is signed, so it is not sent to a Ray that only a file in the working folder names, because that may be
+    anybody's repository. Use a council that council up started here, or name its Ray with --address, --config or
+    COUNCIL_RAY_ADDRESS.
     """
     from council.cli.card import council_options
     from council.cli.decide import answering

@@ -1,4 +1,4 @@
-"""Submits one proposal and shows its ballots as they arrive."""
+"""Submits one proposal, and shows its ballots as they arrive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from council.core.state import Decision
     from council.protocol.envelope import Envelope
 
-# How long a council may take to answer when a proposal is taken back after Ctrl-C.
+# How long a council may take to answer when a proposal is cancelled after Ctrl-C.
 TAKE_BACK_TIMEOUT_S = 5.0
 # After the decision, for the ballots that are still in the feed.
 LAST_LOOK_S = 2.0
@@ -125,7 +125,7 @@ def deliberate(
 ) -> Decision:
     """The decision on ``envelope``. Its ballots are shown as they land.
 
-    On Ctrl-C or SIGTERM the proposal is taken back, unless it is with a human, and Interrupted says so.
+    On Ctrl-C or SIGTERM the proposal is cancelled, unless it waits for a human, and Interrupted says so.
     ``ends_with_us``: the council was started for this command. Raises what ``Council.propose`` raises.
     """
     with Ballots(report, seats, keep=keep_lines) as ballots:
@@ -198,7 +198,7 @@ async def _take_back(council: Council, proposal_id: str, ends_with_us: bool) -> 
                     f"then council show {proposal_id}"
                 )
             await council.aio.cancel(proposal_id, "interrupted by its proposer")
-            return f"proposal {proposal_id} was taken back"
+            return f"proposal {proposal_id} was cancelled"
     except TimeoutError:
         return f"{stays} (it did not answer within {span(TAKE_BACK_TIMEOUT_S)})"
     except (CouncilError, asyncio.CancelledError) as error:

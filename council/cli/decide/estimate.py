@@ -1,4 +1,4 @@
-"""``council estimate``: says what a proposal may cost before it is made, as ``worst`` computes it."""
+"""``council estimate``: shows the highest cost of a proposal before it is made, as ``worst`` computes it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _rendered(found: Estimate) -> RenderableType:
     dollars = f", {_dollars(first_money)}" if first_money else ""
     parts: list[RenderableType] = [rows, ""]
     if "halted" in columns:
-        halted = f"halted: all of a vote anew, at most {HALTS_MAX} times, if an observer calls a halt."
+        halted = f"halted: all calls of a vote again, at most {HALTS_MAX} times, if an observer calls a halt."
         parts.append(Text(halted, DIM))
     again = f"A call that breaks off is made again, at most {ATTEMPTS_MAX} times, each at the same cost."
     parts += [

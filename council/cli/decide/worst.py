@@ -37,7 +37,7 @@ _STATIC_MINDS = tuple(seat.mind for seat in DEFAULT_SEATS)
 
 
 class Sum(NamedTuple):
-    """What calls take together; ``microusd`` is None if a price is unknown."""
+    """The total cost of calls; ``microusd`` is None if a price is unknown."""
 
     tokens: int
     microusd: int | None
@@ -115,7 +115,7 @@ class Estimate:
 
 
 async def estimated(config: CouncilConfig, proposal: Envelope) -> Estimate:
-    """What the seats of this configuration may use for a proposal. Raises MindError and ConfigError."""
+    """The highest cost of a proposal for the seats of this configuration. Raises MindError and ConfigError."""
     content = proposal.content
     assert isinstance(content, Proposal)
     case = Case(

@@ -1,1 +1,1 @@
-"""The commands for a council that stays: up, down, status, watch, budget, top, dashboard, cluster."""
+"""The commands for a council that keeps running: up, down, status, watch, budget, top, dashboard, cluster."""

@@ -35,7 +35,7 @@ DRAWN_FOR = 20
 
 
 class Cases:
-    """What waits for a human, what is open and what was decided; ``opened`` is the proposal id of the opened case.
+    """The lists of cases: waiting for a human, open, decided. ``opened`` is the proposal id of the opened case.
 
     As it was last drawn, ``marked`` is the row of the selected case, and ``lines_below`` the number of lines of the
     opened case that are below the screen.
@@ -89,7 +89,7 @@ class Cases:
     # The lists
 
     def wait(self, waiting: Sequence[OpenEscalation]) -> None:
-        """Tells what waits for a human now."""
+        """Sets the list of what waits for a human now."""
         self._waiting = {each.proposal_id: each for each in sorted(waiting, key=lambda e: -e.asked_wall_s)}
 
     def lists(self, status: Mapping[str, Any], width: int, height: int) -> list[RenderableType]:
@@ -185,7 +185,7 @@ class Cases:
 
 
 class _Drawn(NamedTuple):
-    """The lines of a case as it was drawn, what they were drawn of, and until when they will do."""
+    """The lines of a drawn case, the data that they were drawn from, and the time until which they are used."""
 
     about: tuple[object, ...]
     lines: list[list[Segment]]

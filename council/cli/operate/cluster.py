@@ -64,5 +64,5 @@ def _read(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageFault(f"{file} is not YAML as Ray reads it: {line(str(error), 300)}") from error
     if not isinstance(found, dict):
-        raise UsageFault(f"{file} is no cluster's file: expected keys and values, as in cluster.yaml")
+        raise UsageFault(f"{file} is not a cluster file: expected keys and values, as in cluster.yaml")
     return found

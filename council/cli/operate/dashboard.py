@@ -25,6 +25,7 @@ Token = Annotated[
 ]
 OFF = "off; council up --dashboard starts a Ray with it, ray start --include-dashboard=true a cluster's head"
 NO_PANEL = "set panel = true, and bring the council up again"
+PAGES_S = 30.0  # beyond the time of one call: Ray's dashboard and its head node are asked
 
 
 @app.callback()
@@ -38,8 +39,8 @@ def dashboard(
 ) -> int:
     """Show the addresses of panel, Ray dashboard and Grafana.
 
-    The panel shows seats and their heartbeats, what is open, decisions and spending; with its token also what the
-    proposals say. Ray's dashboard shows the actors, each heartbeat as a task, and the council's log under Logs.
+    The panel shows seats and their heartbeats, open proposals, decisions and spending; with its token, also the text
+    of proposals. Ray's dashboard shows the actors, each heartbeat as a task, and the council's log under Logs.
     """
     if context.invoked_subcommand is not None:
         return DONE
@@ -83,15 +84,12 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
     """Install the council's dashboard for Grafana.
 
     It is written to a folder of Ray's session on its head node. A Grafana that was started with Ray's own settings
-    reads it within seconds. A file of others is left as it is.
+    reads it within seconds. A file that is another dashboard is not replaced.
     """
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running", over_ray=True) as (council, _):
-        from council.cluster import panel_actor
-
-        done = panel_actor.install_dashboard()
-        host = panel_actor.grafana()["host"]
-        panel = panel_actor.about_panel(council.config, council.config.call_timeout_s)
+    pages, _ = _pages(Where(config, name, address), report, install=True)
+    done, panel, grafana = pages["installed"], pages["panel"], pages["grafana"]
+    host = None if grafana is None else grafana["host"]
     if panel is not None and _same(host, panel["url"]):
         host = None
     next_step = f"see it at {host}/d/{UID}"
@@ -109,22 +107,30 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
 
 def _addresses(where: Where, report: Report) -> dict[str, Any]:
     """All addresses, with the tokens. Raises what ``opened`` raises."""
-    with opened(where, report, sole="running", over_ray=True) as (council, _):
-        from council.cluster import known, panel_actor
+    pages, ray_token = _pages(where, report)
+    panel = pages["panel"] or {"url": None, "notice": None, "token": None}
+    return {
+        "panel": panel["url"],
+        "notice": panel["notice"] or None,
+        "panel_token": panel["token"],
+        "dashboard": pages["dashboard"],
+        "ray_token": None if pages["dashboard"] is None else ray_token,
+        "grafana": pages["grafana"],
+    }
 
-        panel = panel_actor.about_panel(council.config, council.config.call_timeout_s)
-        panel = panel or {"url": None, "notice": None, "token": None}
+
+def _pages(where: Where, report: Report, *, install: bool = False) -> tuple[dict[str, Any], str | None]:
+    """The answer to ``AskPages``, and the token of the council's own Ray. Raises what ``opened`` raises."""
+    with opened(where, report, sole="running") as (council, _):
+        from council.api.client import handle_of
+        from council.cluster import known
+        from council.runtime.questions import AskPages
+
+        handle = handle_of(council)
+        pages = handle.wait(handle.session.ask(AskPages(install), PAGES_S))
         kept = known.read(council.name)
         is_ours = kept is not None and kept.address == council.config.ray_address
-        url = panel_actor.dashboard_url()
-        return {
-            "panel": panel["url"],
-            "notice": panel["notice"] or None,
-            "panel_token": panel["token"],
-            "dashboard": url,
-            "ray_token": kept.token if kept is not None and is_ours and url is not None else None,
-            "grafana": panel_actor.grafana() if url is not None else None,
-        }
+        return pages, kept.token if kept is not None and is_ours else None
 
 
 def _same(one: str | None, other: str | None) -> bool:

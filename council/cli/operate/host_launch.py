@@ -70,7 +70,7 @@ def _log(name: str) -> Path:
 
 
 def notes_on(found: Known, config: CouncilConfig) -> list[str]:
-    """Where the council is, where it is to be seen, and what its cluster means for it."""
+    """Notes on where the council runs, the addresses of its pages, and the limits that its cluster sets."""
     lines = [f"process {found.pid}, log {found.log}" if found.pid else f"on the cluster at {found.address}"]
     lines += [f"panel {found.panel}"] if found.panel else []
     if found.dashboard:

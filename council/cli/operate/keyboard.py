@@ -1,4 +1,4 @@
-"""The keys that are pressed at a terminal, by name, read without blocking."""
+"""Reads the keys that are pressed at a terminal, by name, without blocking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BYTES |= {b"q": QUIT, b"Q": QUIT, b"k": "up", b"j": "down"}
 
 
 class Decoder:
-    """Names the keys in the bytes of a terminal. What it does not know is dropped."""
+    """Names the keys in the bytes of a terminal. Unknown sequences are dropped."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -41,7 +41,7 @@ class Decoder:
         return found
 
     def rest(self) -> list[str]:
-        """What is held back, as nothing follows it: the key Escape, or nothing."""
+        """The key that was held back, once nothing follows it: Escape, or none."""
         held, self._held = self._held, b""
         return ["escape"] if held == b"\x1b" else []
 

@@ -81,7 +81,7 @@ class Screen:
         return True
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
-        """What is above the events, on a screen of that many lines. What waits for a human is first."""
+        """The parts above the events, on a screen of that many lines. What waits for a human is first."""
         width, roomy = self._report.out.width, height >= ROOMY_LINES
         found: list[RenderableType] = [overview.heading(status)]
         found += [*overview.inactive_seats(status), *overview.stalled(status)]

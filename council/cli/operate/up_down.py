@@ -77,7 +77,7 @@ def down(
         raise Unreachable(f"no council named {wanted!r} is up here: there is nothing to take down")
     if kept.stale():
         host_launch.forget(kept)
-        said = f"it had crashed, for its process {kept.pid} had ended already"
+        said = f"it had crashed; its process {kept.pid} had ended already"
     else:
         if not yes:
             _confirm_down(wanted, config, report)
@@ -100,7 +100,7 @@ def _confirm_down(name: str, config: Path | None, report: Report) -> None:
     except CouncilError as error:
         open_now = f"open proposals can't be read ({error})"
     if report.as_json or not sys.stdin.isatty():
-        raise UsageFault(f"council {name!r}: {open_now}; give --yes to take it down all the same")
+        raise UsageFault(f"council {name!r}: {open_now}; give --yes to take it down anyway")
     report.note(f"council {name!r}: {open_now}.")
     if not typer.confirm("Take it down?", err=True):
         raise Interrupted(f"council {name!r} stays up", REJECTED)
@@ -112,13 +112,15 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     Shows seats and their heartbeats, open proposals, what waits for a human, and counts of decisions and refusals.
     """
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
+    where = Where(config, name, address)
+    with opened(where, report, sole="running") as (council, _):
         found, waiting = council.status(), council.escalations()
     from council.cli import overview
+    from council.cli.card import council_options
 
     now_s = time.time()
-    escalations = [each.document(now_s) for each in waiting]
-    return report.result({**found, "escalations": escalations}, overview.status(found, waiting, now_s))
+    drawn = overview.status(found, waiting[::-1], now_s, council_options(where))
+    return report.result({**found, "escalations": [each.document(now_s) for each in waiting]}, drawn)
 
 
 def watch(
@@ -138,8 +140,8 @@ def watch(
 ) -> int:
     """Watch the council live.
 
-    Seats, open proposals, ballots as they land, decisions. q or Ctrl-C ends.
-    Without a terminal it prints one line for each event.
+    Shows seats, open proposals, ballots as they are cast, and decisions. Press q or Ctrl-C to end. Without a terminal
+    it prints one line for each event.
     """
     report = Report(as_json=json)
     where = Where(config, name, address)

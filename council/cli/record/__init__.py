@@ -1,1 +1,1 @@
-"""The commands for what is on the record: log, show, replay, verify, checkpoint, prove, store."""
+"""The commands that read the journal: log, show, replay, verify, checkpoint, prove, store."""

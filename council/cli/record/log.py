@@ -62,8 +62,8 @@ def log(
 ) -> int:
     """Show the records of the journal.
 
-    Shows the newest ones, in the order in which they were written. Reads the store, so no council need be
-    running. A council that keeps its journal in memory is asked itself. Exits 1 if a record is damaged.
+    Shows the newest ones, in the order in which they were written. Reads the store, so no council need be running. If
+    a council keeps its journal in memory, the council is asked instead. Exits 1 if a record is damaged.
     """
     from council.journal.entries import DAMAGED
 

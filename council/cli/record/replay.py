@@ -1,4 +1,4 @@
-"""``council replay``: whether a journal still gives the same decisions, and what another rule would have given."""
+"""``council replay``: compares a journal with the decisions that these rules, or changed ones, give."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def replay(
 ) -> int:
     """Replay a journal, and compare every effect.
 
-    Exits 1 at the first record that has another effect by the rules of this version. Changes nothing, sends
+    Exits 1 at the first record that has another effect under the rules of this version. Changes nothing, sends
     nothing, and needs no running council.
 
-    With --what-if it shows what would have been decided otherwise. You can set quorum and prime; without=SEAT
+    With --what-if it shows which decisions would have been different. You can set quorum and prime; without=SEAT
     leaves out the votes of that seat, as if its mind had failed.
 
-    An answer of Prime or of a human counts where they would have been asked the same question. Where they would
-    have been asked another one, the result says that nobody knows.
+    An answer of Prime or of a human counts if they would have been asked the same question. If they would have been
+    asked another one, the result is unknown.
     """
     from council.journal import history
     from council.protocol.errors import ReplayDiverged
@@ -114,7 +114,7 @@ def _drawn(found: WhatIfResult, title: str) -> RenderableType:
 
     from council.cli.render import table, text
 
-    what = f"{len(found.otherwise):,} of {count(found.proposals, 'proposal')} would have ended otherwise"
+    what = f"{len(found.otherwise):,} of {count(found.proposals, 'proposal')} would have ended differently"
     if found.refounded:
         what += f"; {found.refounded:,} the same, but for another reason or on other ballots"
     rows = table("proposal", "was", "would be", "what, and why", wide="what, and why")

@@ -35,15 +35,13 @@ def show(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Show one decision whole.
+    """Show one decision in full.
 
-    The proposal, every ballot, who was late or missing, the ruling, the answer,
-    when what happened, what follows from what, and the hashes that council
-    verify goes by. --json has the envelopes too.
+    Shows the proposal, every ballot, the late and missing seats, the ruling, the answer, a timeline, the records that
+    each record follows from, and the hashes that council verify checks. --json also has the envelopes.
 
-    From the store, so that no council need be up; one that keeps its journal in
-    memory is asked itself. Exits as propose would, or with 1 where a record
-    of it is damaged.
+    Reads the store, so no council need be running. If a council keeps its journal in memory, the council is asked
+    instead. Exits as propose would, or with 1 if one of its records is damaged.
     """
     report = Report(as_json=json)
     with reading(Where(config, name, address), url, report) as source:

@@ -1,6 +1,6 @@
-"""Where a command reads a council's history: from the store, or from the council that is up.
+"""Finds where a command reads a council's history: the store, or the council that is up.
 
-The store needs no running council. A council that keeps its journal in memory, or runs elsewhere, is asked itself.
+The store needs no running council. If a council keeps its journal in memory, or runs elsewhere, the council is asked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Name = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class HistorySource:
-    """Something that has a history; ``council`` is the one that is asked, None where it is the store."""
+    """Something that has a history; ``council`` is the council that is asked, None if the store is read."""
 
     name: str
     where: str
@@ -44,8 +44,8 @@ class HistorySource:
 def reading(where: Where, url: str | None, report: Report) -> Iterator[HistorySource]:
     """The history of the council that ``where`` names.
 
-    From the store at ``url``, or else the one of the settings; where nothing is kept there, from the council
-    that is up. Raises Unreachable where that is not up either, UsageFault, ConfigError, StoreError.
+    It is read from the store at ``url``, or else from the store of the settings. If nothing is kept there, the
+    council that is up is asked. Raises Unreachable if none is up, UsageFault, ConfigError, StoreError.
     """
     from council.cluster import known
     from council.config.settings import MEMORY
@@ -64,7 +64,7 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[HistorySo
             if url is not None:
                 raise
             if config.ray_address is None and known.running(config.name) is None:
-                # Where there is no store at all, its error says what to do.
+                # If there is no store at all, its error says what to do.
                 more = "; no council of this name is up either: name another with --name"
                 message = error.message + (more if isinstance(error, UnknownJournal) else "")
                 raise Unreachable(message, name=config.name) from error

@@ -1,4 +1,4 @@
-"""``council store``: maintains the store of packets. Safe while a council uses it."""
+"""``council store``: maintains the store of packets. Its commands are safe while a council uses the store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def info(url: Url = None, config: Config = None, json: Json = False) -> int:
 def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Delete the packets of users that have expired.
 
-    The packets of a council's journal never expire.
+    Packets of a council's journal never expire.
     """
     with opened(url, Where(config)) as store:
         removed = store.collect_garbage(datetime.now(UTC))
@@ -114,7 +114,7 @@ def import_(
 ) -> int:
     """Import what export wrote.
 
-    What is there already is skipped, so you can repeat it after a failure.
+    Packets that are there already are skipped, so you can repeat it after a failure.
     """
     try:
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
@@ -127,7 +127,7 @@ def import_(
             raise UsageFault(
                 f"{file} can't be read to its end: {error.strerror}; what came so far is kept"
             ) from error
-    said = f"{count(found.packets, 'packet')} taken in, {found.there_already:,} there already"
+    said = f"{count(found.packets, 'packet')} imported, {found.there_already:,} there already"
     if found.orphans:
         said += f"; {found.orphans:,} name a parent that had been removed"
     return Report(as_json=json).result({"imported": found._asdict()}, said)

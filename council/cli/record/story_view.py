@@ -29,7 +29,7 @@ BODY_CHARS_MAX = 4_000
 
 
 def proposal(story: Story, council: str, where: Sequence[str] = ()) -> RenderableType:
-    """A proposal whole: what was proposed, how it was decided, when what happened, what follows from what.
+    """A proposal in full: what was proposed, how it was decided, a timeline, and the records that each follows from.
 
     ``where`` are the options that name the council in a command.
     """
@@ -42,13 +42,13 @@ def proposal(story: Story, council: str, where: Sequence[str] = ()) -> Renderabl
     else:
         parts.append(_deliberating(story, council))
     if steps := list(_acted(story)):
-        parts += [_head("what became of it"), _facts(steps)]
+        parts += [_head("the result of the action"), _facts(steps)]
     if story.proposal is not None:
         waits = story.decision is None and story.escalation is not None  # then its content stands above
         parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised, brief=waits))]
         parts += [] if waits else _body(story.proposal)
     else:
-        parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
+        parts += [_head("proposed"), Text("its record is no longer kept: the journal is in memory", DIM)]
     if story.entries:
         parts += [_head("what happened"), _timeline(story)]
     if stages := list(_spent(story)):
@@ -105,7 +105,7 @@ def _proposed(entry: Entry, revised: Iterable[Entry], *, brief: bool) -> Iterato
         yield "asked by", text(body.requester)
     yield "by", text(what["proposer"])
     yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
-    waits = "every ballot" if what["wait_for"] == "all" else "a majority that no ballot can turn"
+    waits = "every ballot" if what["wait_for"] == "all" else "a majority that no missing ballot can change"
     yield "asks for", Text(f"{waits}, within {span(what['time_budget_s'])}")
     yield "says", Text(f"{what['risk_level']} risk, confidence {what['confidence']:.2f}")
     if what["supersedes"]:
@@ -124,7 +124,7 @@ def _proposed(entry: Entry, revised: Iterable[Entry], *, brief: bool) -> Iterato
 
 
 def _body(entry: Entry) -> list[RenderableType]:
-    """What was proposed, word for word, as far as it is read on a terminal."""
+    """The text of the proposal, word for word, as far as a terminal shows it."""
     content = entry.envelope.content if entry.envelope is not None else None
     if not isinstance(content, Proposal) or not content.body.strip():
         return []
@@ -139,7 +139,7 @@ def _body(entry: Entry) -> list[RenderableType]:
 
 
 def _timeline(story: Story) -> RenderableType:
-    """When what happened, counted from the first record."""
+    """A timeline, counted from the first record."""
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(justify="right", style=DIM, no_wrap=True)
     table.add_column(justify="right", style=DIM, no_wrap=True)
@@ -177,7 +177,7 @@ def _shortened(story: Story) -> Iterator[tuple[str, Text]]:
 
 
 def _spent(story: Story) -> Iterator[tuple[str, Text]]:
-    """What the calls of each stage and seat came to, those under way at what is reserved for them (rules 3.1)."""
+    """The cost of the calls of each stage and seat. A call under way counts as reserved (rules 3.1)."""
     calls = {
         entry.data["call"]["call_id"]: entry.data["call"] for entry in story.entries if entry.kind == "call"
     }
@@ -196,7 +196,7 @@ def _spent(story: Story) -> Iterator[tuple[str, Text]]:
 
 
 def _parents(entry: Entry, places: dict[str | None, int]) -> Text:
-    """The records from which an entry follows; a decision names all that it rests on."""
+    """The records that an entry follows from; a decision names all its ballots and acts."""
     parents = [places.get(parent) for parent in entry.parents or ()]
     named = ", ".join(f"#{place}" for place in sorted(each for each in parents if each is not None))
     others = sum(place is None for place in parents)
@@ -204,7 +204,7 @@ def _parents(entry: Entry, places: dict[str | None, int]) -> Text:
 
 
 def _places(story: Story) -> RenderableType:
-    """Where the proposal and what decided it stand, and the hashes that speak for them."""
+    """The positions of the proposal and of the record that decided it, and their hashes."""
     deciding = (e for e in story.entries if any(d.proposal_id == story.proposal_id for d in e.decisions))
     entries: Sequence[Entry | None] = (story.proposal, next(deciding, None))
     found = {entry.position: entry for entry in entries if entry is not None and entry.packet_id}

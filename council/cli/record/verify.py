@@ -1,4 +1,4 @@
-"""``council verify``, ``checkpoint`` and ``prove``: whether a journal is unchanged, and how to prove it to others."""
+"""``council verify``, ``checkpoint`` and ``prove``: check that a journal is unchanged, and prove it to others."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def verify(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Verify a journal: name its first bad record, or say that it holds.
+    """Verify a journal: name its first bad record, or report that it is valid.
 
-    Finds records that were changed, moved, inserted or lost, also while a council writes. Finds search words by
-    which a search of the store would miss a record. Only with a checkpoint that was kept elsewhere does it find
-    that the end was cut off or that the whole journal was replaced.
+    Finds records that were changed, moved, inserted or lost, also while a council writes. Finds errors in the search
+    index of the store. To find that the end was cut off, or that the whole journal was replaced, it needs a
+    checkpoint that was kept elsewhere.
 
-    Exits 1 if the journal, the checkpoint or the proof does not hold.
+    Exits 1 if the journal, the checkpoint or the proof is not valid.
     """
     report = Report(as_json=json)
     if proof is not None:
@@ -89,7 +89,7 @@ def checkpoint(
 ) -> int:
     """Verify a journal, and sign its present end.
 
-    Keep the file where nobody who can write to the store can change it. council verify --checkpoint then finds
+    Keep the file where the people who can write to the store can't change it. council verify --checkpoint then finds
     any change of the journal up to there.
     """
     report = _reporting(file, json)
@@ -122,8 +122,8 @@ def prove(
 ) -> int:
     """Write a proof that a decision, or another packet, is in the journal.
 
-    The file holds the packet and the hashes that lead from it to a signed checkpoint, which is made now or
-    given. Anybody can check it with council verify --proof, without the store.
+    The file holds the packet, and the hashes that lead from it to a signed checkpoint. The checkpoint is made now, or
+    given with --checkpoint. Anybody can check it with council verify --proof, without the store.
     """
     report = _reporting(file, json)
     if key is not None and checkpoint is None:
@@ -186,7 +186,7 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
 
 
 def _record(proof: Proof) -> Iterator[str]:
-    """What the proved record says, and about which proposal; nothing if it is not a council's record."""
+    """A description of the proved record and its proposal; nothing if it is not a council's record."""
     from council.cli import render
     from council.journal import history
     from council.journal.packets import unpacked
@@ -280,7 +280,7 @@ def _expected(given: str | None, journal: str) -> str | None:
 
 def _signed_by(key: str, wanted: str | None) -> str:
     if wanted is not None:
-        return f"signed by the key {key}, as it should be"
+        return f"signed by the expected key {key}"
     return f"signed by the key {key}: nothing here says whose that is; compare it with the council's (--key)"
 
 
@@ -331,10 +331,10 @@ def _lines(found: Verified, wanted: str | None) -> Iterator[str]:
     yield f"tree {found.tree_root.hex()}"
     kept = found.checkpoint
     if kept is None:
-        yield "not checked without a checkpoint: whether its end was cut off, or all of it replaced"
+        yield "not checked without a checkpoint: whether the end was cut off, or the whole journal replaced"
         return
     yield (
-        f"it meets the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z at record {kept.position:,}; "
+        f"it agrees with the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z at record {kept.position:,}; "
         f"{count(found.after, 'record')} after it"
     )
     yield _signed_by(kept.key, wanted)

@@ -1,4 +1,4 @@
-"""``council identity``: shows who the council is, and has its identity changed."""
+"""``council identity``: shows the council's identity, and proposes changes of it."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _agreed_proposal(council: Council, report: Report, before: str, after: Ident
     )
 
 
-# Where an identity comes from
+# Finding an identity
 
 
 def _identities(page: Callable[[Asked], HistoryPage], *, skip_damaged: bool) -> Iterator[KeptIdentity]:
@@ -223,7 +223,7 @@ def _of_hash(page: Callable[[Asked], HistoryPage], start: str | None) -> KeptIde
     return found[0]
 
 
-# How it is shown
+# Printing it
 
 
 def _document(config: CouncilConfig, files: CharterFiles, counted: list[SeatShares]) -> dict[str, Any]:
@@ -264,12 +264,12 @@ def _rendered(config: CouncilConfig, files: CharterFiles, counted: list[SeatShar
         parts.append(Text.assemble(f"{one.key} ", (f"({one.stage}) ", DIM), line(one.text)))
     parts += ["", _shares(counted)]
     parts += [Text(line(f"{seat.seat}: {seat.problem}"), "red") for seat in counted if seat.problem]
-    source = config.charter or "what ships; the setting charter names one of your own"
+    source = config.charter or "the built-in charter; the setting charter names your own"
     return Group(*parts, Text(f"from {source}", DIM))
 
 
 def _shares(counted: list[SeatShares]) -> RenderableType:
-    """How many tokens each seat has for these texts, and how many they take."""
+    """The tokens that each seat has for these texts, and the tokens that they take."""
     from rich.text import Text
 
     from council.cli.render import table

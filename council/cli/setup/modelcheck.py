@@ -134,7 +134,7 @@ def _findings(
     else:
         yield "ok", what, line("; ".join(_facts(seat, endpoint, tried, listing)))
         if other := _other_models(endpoint.model, listing):
-            why = f"its server lists no {endpoint.model}, and answered: perhaps as another{other}"
+            why = f"its server does not list {endpoint.model}, but answered, perhaps as another{other}"
             yield "warn", f"{what} model", line(why)
     window = None if listing is None else listing.window(endpoint.model)
     prompt, answer = seat.mtu, seat.max_output_tokens
@@ -152,7 +152,7 @@ def _findings(
 def _facts(
     seat: SeatConfig, endpoint: Endpoint, tried: Tried | None, listing: Listing | None
 ) -> Iterator[str]:
-    """What works, and what is known of the model."""
+    """The facts about a model that works."""
     if tried is None:
         yield f"{endpoint} (not called: --offline)"
     else:

@@ -1,4 +1,4 @@
-"""What alembic runs to migrate a store: on the connection, and within the transaction, that it is handed."""
+"""Migrates a store, run by alembic: on the connection, and within the transaction, that it is handed."""
 
 from alembic import context
 
