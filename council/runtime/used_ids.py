@@ -14,7 +14,7 @@ from hashlib import blake2b
 KEY_BYTES = 12
 # Of a message's digest this much is kept: no sender can make two messages that have it in common.
 _DIGEST_BYTES = 16
-# As many at most. A lookup reads one of these from end to end: some hundred entries where a council has made 100,000 decisions.
+# As many at most. A lookup reads one of these from end to end: some hundred entries after 100,000 decisions.
 BUCKETS = 4_096
 
 
