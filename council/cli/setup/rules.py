@@ -46,13 +46,13 @@ def list_(config: Config = None, json: Json = False) -> int:
 
     report = Report(as_json=json)
     ours, own = _every(config)
-    shown = render.table("id", "family", "weight", "language", "from", wide="id")
+    shown = render.table("id", "family", "weight", "from", "language", wide="language")
     entries = []
     for rule in sorted([*ours, *own], key=lambda rule: rule.id):
         entry = _entry(rule, is_own=rule in own)
         entries.append(entry)
         language = ", ".join(entry["languages"]) or "lines"
-        shown.add_row(*map(render.text, (rule.id, rule.family, rule.weight, language, entry["from"])))
+        shown.add_row(*map(render.text, (rule.id, rule.family, rule.weight, entry["from"], language)))
     return report.result({"rules": entries}, shown)
 
 
@@ -75,7 +75,11 @@ def show(
     entry = _entry(rule, is_own=rule in own)
     given = _examples(_file_of(rule, own, config)).get(id, {})
     document = {**entry, "bad": given.get("bad", []), "good": given.get("good", [])}
-    lines = [(key, str(value)) for key, value in entry.items() if value not in ("", 0, [])]
+    lines = [
+        (key, ", ".join(value) if isinstance(value, list) else str(value))
+        for key, value in entry.items()
+        if value not in ("", 0, [])
+    ]
     lines += [(kind, _shown(raw)) for kind in ("bad", "good") for raw in given.get(kind, [])]
     return report.result(document, render.facts((key, render.text(value)) for key, value in lines))
 
