@@ -545,7 +545,7 @@ def waiting_in(council: Council, number: int) -> list[str]:
 
 
 def test_the_newest_that_wait_are_listed_and_the_counts_are_of_all(asking: tuple[Council, Server]) -> None:
-    """Mutation: those that waited longest, so that whoever was asked last does not find the case."""
+    """Mutation: those that waited longest, so that the newest case is not in the list."""
     council, server = asking
     summaries = waiting_in(council, WAITING_MAX)
     status = council.status()

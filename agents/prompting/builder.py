@@ -91,7 +91,7 @@ class PromptBuilder:
     for servers that insert it into the prompt. If ``special_tokens`` is "refuse", no prompt holds the special tokens
     that ``special_tokens.py`` knows: a proposal with one raises Refused, and in other texts they are broken up.
     ``steps`` may use half of what is left of ``time_s``, or of a case's time. ``findings`` gives what static checks
-    found in a case, or ""; it is shown as data to whoever plans, votes and rules.
+    found in a case, or ""; it is shown as data in the prompts for plans, ballots and rulings.
 
     Raises TokenBudgetError if an identity or instruction does not fit, and ConfigError if a role has no text.
     """

@@ -1,7 +1,7 @@
 """Judges shell commands by the rows of ``rules/commands/``: which destroy, give rights away, or weaken a system.
 
 A row names a program, its verb (words in order), flags and targets, all of which a command must have. ``shell``
-parses scripts and evaluates words, ``flow`` follows secrets, and ``sql`` reads what a database is told.
+parses scripts and evaluates words, ``flow`` follows secrets, and ``sql`` reads SQL statements.
 The gravest row that matches is a command's finding. No finding repeats the command's own text.
 """
 

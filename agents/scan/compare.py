@@ -1,7 +1,7 @@
 """Compares both sides of a change: which matches of a rule are new, and which are gone.
 
 Matches are counted over the whole change by their text, white space aside. So code that was moved is neither new nor
-gone, and a fault that was there before is not held against whoever edits beside it.
+gone, and an old fault is no finding when a line beside it changes.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def scan(case: Case, own: Own = NOTHING) -> Findings:
         found = _scanned(case, own)
         made.set_result(found)
         is_kept = not found.failed  # an analyzer that failed is tried again
-    except BaseException as error:  # noqa: BLE001 - whoever waits for this scan gets it
+    except BaseException as error:  # noqa: BLE001 - raised again in each thread that waits for this scan
         made.set_exception(error)
         is_kept = False
     if not is_kept:

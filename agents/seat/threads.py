@@ -31,7 +31,7 @@ METHODS = {"ballot": "review", "ruling": "rule", "observation": "observe"}
 class Held(NamedTuple):
     """What policy says of a case. ``rejects``: the mind is not asked. ``human``: whatever it says, a human decides.
 
-    ``note`` is told with the ballot. Each is the reason, or "" if policy does not say it.
+    ``note`` is added to the ballot. Each is the reason, or "" if no row of the policy applies.
     """
 
     rejects: str = ""

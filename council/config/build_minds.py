@@ -54,7 +54,7 @@ def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
 
 
 def _options_of(seat: SeatConfig, council: CouncilConfig | None) -> Mapping[str, Any]:
-    """A seat's options. A static mind gets the user's rules; Prime's is told what to do about unknown tools as well.
+    """A seat's options. A static mind gets the user's rules, and Prime's also the setting ``unknown_tools``.
 
     If not all minds of the council are static, unknown tools are allowed here, because the other minds judge them.
     """
@@ -83,7 +83,7 @@ def rows_of(council: CouncilConfig) -> tuple[Row, ...]:
 def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
     """What a seat asks before its mind; None without rows. Every seat asks it, so that no mind can go without.
 
-    Only Prime's ballot tells the notes, so that they are told once.
+    Only Prime's ballot has the notes, so that each is shown once.
     """
     from council.agents.scan import policy as policies
     from council.agents.seat.threads import Held
