@@ -143,7 +143,7 @@ def _results(run: _Run) -> Iterator[Result]:
 def written(
     found: Sequence[Finding], silenced: Sequence[tuple[Finding, str]], files: Collection[str], version: str
 ) -> dict[str, Any]:
-    """The findings as a report of one run. ``files`` are the paths of files; a place that is no file is given in words.
+    """The findings as a report of one run. ``files`` are the paths of files; other places are given in words.
 
     ``silenced`` are findings with the reason of their silence, which become suppressed results.
     """

@@ -157,7 +157,7 @@ def test_hostile_text_is_folded_in_a_bound_of_steps(path: str, text: str) -> Non
 @given(st.text(alphabet="\"'`+.%()[]{}=ab1\\\n,:#/$ ", max_size=300))
 def test_any_text_is_folded(text: str) -> None:
     for path in ("a.py", "a.js"):
-        fold([added(path, text)])
+        assert all(1 <= one.line <= text.count("\n") + 1 for one in fold([added(path, text)]))
 
 
 def rules(path: str, text: str) -> set[tuple[str, str]]:
