@@ -14,7 +14,8 @@ from itertools import islice
 
 from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
-from council.agents.scan.line_pairs import Pair, is_remark, is_test_file
+from council.agents.scan.languages import is_test
+from council.agents.scan.line_pairs import Pair, is_remark
 from council.agents.scan.personal import words
 from council.agents.scan.python import PythonPiece
 from council.agents.scan.python_checks import dotted, names_in
@@ -292,7 +293,7 @@ _HANDLED = re.compile(
 
 def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterator[Finding]:
     """Awaits that are taken off, in any language, and calls of JavaScript functions that became async."""
-    pairs = [pair for pair in pairs if not is_test_file(pair.path)]
+    pairs = [pair for pair in pairs if not is_test(pair.path)]
     if not any("async" in pair.cut and "async" not in pair.put for pair in pairs):
         for pair in pairs:
             if pair.cut == ("await",) and not pair.put and not is_remark(pair.new):

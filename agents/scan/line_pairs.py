@@ -21,10 +21,6 @@ PAIRS_MAX = 200_000  # of lines compared in one change
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.){0,300}"|\'(?:[^\'\\]|\\.){0,300}\'|\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?|\w+|[=!]==|[<>=!]=|&&|\|\||->|=>|\S'
 )
-_TEST_FILE = re.compile(
-    r"(?:^|/)(?:tests?|testing|specs?|__tests__|e2e)/|(?:^|/)(?:test_[^/]{1,200}|conftest\.py|tests\.py)$|"
-    r"[._-](?:test|spec|cy)\.[a-z]{1,4}$|_(?:test|spec)\.[a-z]{1,4}$|Tests?\.(?:java|kt|cs|php|swift|scala)$"
-)
 _NO_CODE = re.compile(
     r"(?i)(?:\.(?:md|mdx|markdown|rst|adoc|txt|tex|html?|css|svg|csv|tsv|lock|json|snap|map|po|ipynb|patch|diff)|"
     r"\.min\.js|(?:^|/)(?:license|changes|authors|notice|codeowners|changelog))$"
@@ -36,21 +32,20 @@ _REMARK = re.compile(r"\s*(?:#(?!\[)|//|/\*|\*|--\s|<!--|;)")
 class Block:
     """Adjacent changed lines as (number, text).
 
-    ``before`` and ``after`` are the context lines around them that are not blank.
+    ``after`` is the context line after them.
     """
 
     path: str
     removed: tuple[tuple[int, str], ...]
     added: tuple[tuple[int, str], ...]
-    before: str
     after: str
     hunk: Hunk = field(repr=False, compare=False)
 
     @property
     def only_takes(self) -> bool:
         """Whether it puts nothing in, but for lines that it took out and indents otherwise."""
-        taken = Counter(_bare(text) for _, text in self.removed)
-        put = Counter(_bare(text) for _, text in self.added if text.strip() and not is_remark(text))
+        taken = Counter(bare(text) for _, text in self.removed)
+        put = Counter(bare(text) for _, text in self.added if text.strip() and not is_remark(text))
         return put <= taken
 
 
@@ -67,11 +62,6 @@ class Pair:
     block: Block = field(repr=False)
 
 
-def is_test_file(path: str) -> bool:
-    """Whether a path is that of a test, in the ways that the usual runners of tests find them."""
-    return _TEST_FILE.search(path) is not None
-
-
 def is_code(change: FileChange) -> bool:
     """Whether a file may hold code, by its path."""
     return not (change.is_binary or change.is_link or _NO_CODE.search(change.path))
@@ -84,24 +74,19 @@ def is_remark(text: str) -> bool:
 def blocks_of(change: FileChange) -> Iterator[Block]:
     for hunk in change.hunks:
         run: list[DiffLine] = []
-        before = ""
-        for line in (*hunk.lines, None):
-            if line is not None and line.tag != " ":
+        for line in (*hunk.lines, DiffLine(" ", "", None, None)):
+            if line.tag != " ":
                 run.append(line)
-                continue
-            if run and line is not None and not line.text.strip():
-                continue  # a blank context line separates nothing
-            after = line.text if line else ""
-            if run:
-                yield _block(change.path, run, before, after, hunk)
+            elif run and (line.text.strip() or line is hunk.lines[-1] or line.new_no is None):
+                # a blank context line separates nothing
+                removed = tuple(
+                    (each.old_no or 0, each.text[:LINE_CHARS_MAX]) for each in run if each.tag == "-"
+                )
+                added = tuple(
+                    (each.new_no or 0, each.text[:LINE_CHARS_MAX]) for each in run if each.tag == "+"
+                )
+                yield Block(change.path, removed, added, line.text[:LINE_CHARS_MAX], hunk)
                 run = []
-            before = after if after.strip() else before
-
-
-def _block(path: str, run: Sequence[DiffLine], before: str, after: str, hunk: Hunk) -> Block:
-    removed = tuple((line.old_no or 0, line.text[:LINE_CHARS_MAX]) for line in run if line.tag == "-")
-    added = tuple((line.new_no or 0, line.text[:LINE_CHARS_MAX]) for line in run if line.tag == "+")
-    return Block(path, removed, added, before[:LINE_CHARS_MAX], after[:LINE_CHARS_MAX], hunk)
 
 
 def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
@@ -154,5 +139,6 @@ def difference(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, ...],
     return tuple(old[start : len(old) - end]), tuple(new[start : len(new) - end])
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
+    """The text without blanks."""
     return "".join(text.split())

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from council.agents.scan import callers, datafiles, removed_guards, removed_tests
 from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
-from council.agents.scan.line_pairs import blocks_of, is_code, is_test_file, pairs_of
+from council.agents.scan.languages import is_test
+from council.agents.scan.line_pairs import blocks_of, is_code, pairs_of
 from council.agents.scan.linters import lint
 from council.agents.scan.python import TOO_MANY, PythonPiece, Sides, Unparsable, parse, sides_of
 from council.agents.scan.python_checks import checking_calls, dotted, speaks_of_authority, words_of
@@ -83,8 +84,8 @@ def is_python(change: FileChange) -> bool:
 def _python_findings(
     old: Sequence[PythonPiece], new: Sequence[PythonPiece], *, is_partial: bool
 ) -> Iterator[Finding]:
-    source_old = [piece for piece in old if not is_test_file(piece.path)]
-    source_new = [piece for piece in new if not is_test_file(piece.path)]
+    source_old = [piece for piece in old if not is_test(piece.path)]
+    source_new = [piece for piece in new if not is_test(piece.path)]
     for gone in vanished_checks(source_old, source_new):
         # A check that is not surely gone may have moved out of sight.
         weight: Weight = "stop" if gone.sure and not is_partial else "ask" if gone.is_access else "note"

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
-from council.agents.scan.line_pairs import Block, Pair, difference, is_code, is_remark, is_test_file, tokens
+from council.agents.scan.languages import is_test
+from council.agents.scan.line_pairs import Block, Pair, bare, difference, is_code, is_remark, tokens
 
 LINES_MAX = 12  # of a block that takes off a guard; a longer one takes its subject too
 # What keeps people out, as the name of a function, decorator, middleware or field.
@@ -97,7 +98,7 @@ def findings(
 ) -> Iterator[Finding]:
     """What becomes of the guards of a whole change, tests left out."""
     judged = {change.path for change in changes if change.kind != "deleted" and is_code(change)}
-    judged = {path for path in judged if not is_test_file(path)}
+    judged = {path for path in judged if not is_test(path)}
     put = {token for change in changes for _, text in change.added for token in tokens(text)}
     paired = set()
     for pair in pairs:
@@ -128,8 +129,8 @@ def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
     stays = block.after.strip() or block.added
     if not block.only_takes or len(block.removed) > LINES_MAX or not stays:
         return
-    added = {_bare(text) for _, text in block.added}
-    gone = [(number, text) for number, text in block.removed if text.strip() and _bare(text) not in added]
+    added = {bare(text) for _, text in block.added}
+    gone = [(number, text) for number, text in block.removed if text.strip() and bare(text) not in added]
     code = [(number, text) for number, text in gone if not is_remark(text)]
     if not code:
         return
@@ -249,6 +250,3 @@ def _switched(pair: Pair) -> Finding | None:
     message = f"Switches {short_quote(name)} to {pair.put[0]}. Keep the safe value, or say why."
     return _finding("protection-switched-off", "ask", pair.path, pair.line, message, 1188)
 
-
-def _bare(text: str) -> str:
-    return "".join(text.split())

@@ -43,11 +43,20 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -
 -def test_refund():
 -    assert refund(1) == -1
+""", "app/pay.py", """
+ def refund(x):
+-    return -x
++    return 0
 """),
         ("src/pay.test.js", """
  it('pays', () => { expect(pay(1)).toBe(1) })
 -it('refunds', () => { expect(refund(1)).toBe(-1) })
  it('counts', () => { expect(count()).toBe(0) })
+""", "src/pay.js", """
+ function refund(x) {
+-  return -x
++  return 0
+ }
 """),
         ("pay/pay_test.go", """
  }
@@ -55,6 +64,11 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    if refund(1) != -1 { t.Fatal("no") }
 -}
  func TestPay(t *testing.T) {
+""", "pay/pay.go", """
+ func refund(x int) int {
+-    return -x
++    return 0
+ }
 """),
         ("src/test/java/PayTest.java", """
      private int x;
@@ -64,6 +78,11 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    }
      @Test
      void pays() {
+""", "src/main/java/Pay.java", """
+     int refund(int x) {
+-        return -x;
++        return 0;
+     }
 """),
         ("tests/PayTest.php", """
      }
@@ -72,6 +91,12 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -        $this->assertSame(-1, refund(1));
 -    }
      public function testPay(): void
+""", "src/Pay.php", """
+     public function refund(int $x): int
+     {
+-        return -$x;
++        return 0;
+     }
 """),
     ]),
     ("test-file-deleted", "ask", [
@@ -988,6 +1013,37 @@ BAD: list[tuple[str, str, list[Change]]] = [
 ]  # fmt: skip
 
 GOOD: list[Change] = [
+    # A test alone, with code that it does not test, and with code that goes too
+    ("tests/test_pay.py", """
+ def test_a():
+     assert pay(1) == 1
+-
+-def test_refund():
+-    assert refund(1) == -1
+"""),
+    ("tests/test_pay.py", """
+ def test_a():
+     assert pay(1) == 1
+-
+-def test_refund():
+-    assert refund(1) == -1
+""", "app/mail.py", """
+ def send(mail):
+-    post(mail)
++    post(mail, 3)
+"""),
+    ("tests/test_pay.py", """
+ def test_a():
+     assert pay(1) == 1
+-
+-def test_refund():
+-    assert refund(1) == -1
+""", "app/pay.py", """
+ def pay(x):
+-    log(x)
+-    log(x)
++    log(x, 2)
+"""),
     # Tests that are renamed, moved, or go with their code
     ("tests/test_pay.py", """
 -def test_refund():
