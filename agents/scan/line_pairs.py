@@ -61,6 +61,11 @@ class Pair:
     put: tuple[str, ...]
     block: Block = field(repr=False)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no line beside it changes."""
+        return len(self.block.removed) == len(self.block.added) == 1
+
 
 def is_code(change: FileChange) -> bool:
     """Whether a file may hold code, by its path."""

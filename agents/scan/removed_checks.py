@@ -19,7 +19,6 @@ from council.agents.scan.python_checks import (
     Check,
     checks_of,
     deciders,
-    dotted,
     functions_of,
     hollow,
     names_in,
@@ -55,8 +54,7 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
     if not before:
         return _hollowed(old, new)
     after = _NewSide(new)
-    gone = _imports(old) - _imports(new)
-    found = [_judge(check, after) for check in after.without(before) if not _lost_its_library(check, gone)]
+    found = [_judge(check, after) for check in after.without(before)]
     return [item for item in found if item is not None] + _hollowed(old, new)
 
 
@@ -73,23 +71,9 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     is_in_sight = bool(check.after or check.function)
     if is_in_sight and not survives and not alive:
         return None  # the protected code is gone too
-    sure = survives and check.is_plain and not (after.gets_anew(check) or after.guards_otherwise(check))
+    sure = survives and check.is_plain
     is_access = speaks_of_authority(check.words) or check.kind == "decorator"
     return Vanished(check.path, check.line, check.shown, check.kind, sure, is_access)
-
-
-def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
-    """The names that imports bind, also optional ones: `x = None` where an import fails."""
-    nodes = (node for piece in pieces for node in ast.walk(piece.tree))
-    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
-    return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
-
-
-def _lost_its_library(check: Check, gone: set[str]) -> bool:
-    """Whether a check that concerns no permissions uses an import that the change removes."""
-    if check.clause is None or speaks_of_authority(check.words):
-        return False
-    return not gone.isdisjoint(names_in(check.clause))
 
 
 def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -185,43 +169,6 @@ class _NewSide:
         told = [words for words in map(words_of, check.after) if len(words) >= 2]
         self.compared += len(here) * len(told)
         return any(words <= other for words in told for other in here)
-
-    def guards_otherwise(self, check: Check) -> bool:
-        """Whether the checked value is still checked: by a lookup that raises the same error, or by a type."""
-        functions = self.functions.get(check.function, ())
-        self.compared += len(functions)
-        return any(_looks_up(function, check) or _validates(function, check) for function in functions)
-
-    def gets_anew(self, check: Check) -> bool:
-        """Whether the value that a check required now comes from another source, which may check it itself."""
-        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
-        return bool(sources) and not any(self.holds(check.path, [node]) for node in sources)
-
-
-def _looks_up(function: ast.AST, check: Check) -> bool:
-    """``d[k]`` raises KeyError by itself, like ``if k not in d: raise KeyError(k)``."""
-    match check:
-        case Check(raises="KeyError", clause=ast.Compare(left=key, ops=[ast.NotIn()], comparators=[mapping])):
-            found = (node for node in ast.walk(function) if isinstance(node, ast.Subscript))
-            wanted = ast.dump(mapping), ast.dump(key)
-            return any((ast.dump(node.value), ast.dump(node.slice)) == wanted for node in found)
-    return False
-
-
-def _validates(function: ast.AST, check: Check) -> bool:
-    """Whether a decorator validates the arguments, and the type of a checked one says more than `int`."""
-    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or check.clause is None:
-        return False
-    if not any(_VALIDATORS.intersection(names_in(decorator)) for decorator in function.decorator_list):
-        return False
-    spoken = set(names_in(check.clause))
-    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    types = [argument.annotation for argument in arguments if argument.arg in spoken and argument.annotation]
-    return any(not _PLAIN.issuperset(names_in(annotation)) for annotation in types)
-
-
-def _sets(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
 
 
 @lru_cache(maxsize=10_000)

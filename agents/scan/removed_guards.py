@@ -136,7 +136,7 @@ def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
         return
     number, first = code[0]
     shown = short_quote(first.strip())
-    if _IF.match(first) and len(code) <= 6:
+    if _IF.match(first) and ":=" not in first and len(code) <= 6:
         body = " ".join(text for _, text in code)
         is_access = _AUTHORITY.search(first) is not None
         if not block.path.endswith(".py") and (_REFUSES if is_access else _THROWS).search(body):
@@ -148,13 +148,14 @@ def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
         if _NAMES_GUARDS.match(text):
             continue
         shown = short_quote(text.strip())
-        guards = _names_of_guard([text], _ACCESS)
+        is_item = re.match(r"\s*['\"][\w.]+['\"],?\s*$", text) is not None
+        guards = [word for word in _names_of_guard([text], _ACCESS) if word[0] not in "'\"" or is_item]
         is_line = not block.path.endswith(".py") or _PYTHON_GUARD.match(text)
         if guards and not put.intersection(guards) and len(code) <= 3 and is_line:
             message = f"Takes off the guard {shown}, and what it guards stays. Keep it, or put another in its place."
             yield _finding("guard-removed", "stop", block.path, number, message, 862)
             return
-        if guards and not put.intersection(guards) and re.match(r"\s*['\"][\w.]+['\"],?\s*$", text):
+        if guards and not put.intersection(guards) and is_item:
             message = f"Takes {shown} out of a list of guards. Keep it, or put another in its place."
             yield _finding("middleware-removed", "stop", block.path, number, message, 862)
             return
@@ -180,7 +181,7 @@ def _cut(pair: Pair, put: set[str]) -> Finding | None:
     if name and opens and name not in put:
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
-    cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
+    cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.hunk.added)
     is_query = _QUERY.search(pair.old) and _QUERY.search(pair.new) and re.search("[=:]|AND", cut)
     owners = set(_OWNER.findall(cut))
     if (
@@ -193,7 +194,12 @@ def _cut(pair: Pair, put: set[str]) -> Finding | None:
             f"Takes the filter {short_quote(cut)} off a query. Keep it: others' rows are found without it."
         )
         return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
-    if _CHECKS_INPUT.search(cut) and not puts[3:] and not _CHECKS_INPUT.search(whole):
+    if (
+        pair.is_alone
+        and _CHECKS_INPUT.search(cut)
+        and set(puts) <= set(cuts)
+        and not _CHECKS_INPUT.search(whole)
+    ):
         message = f"Takes a check of input off {shown}. Keep it, or say where it is checked now."
         return _finding("validation-cut", "ask", pair.path, pair.line, message, 20)
     return None
@@ -214,7 +220,7 @@ def _narrowed(pair: Pair) -> Finding | None:
 
 def _flipped(pair: Pair) -> Finding | None:
     """A condition of a guard whose operator is turned, or that is negated."""
-    if len(pair.cut) > 1 or len(pair.put) > 1 or not _CONDITION.match(pair.new):
+    if not pair.is_alone or len(pair.cut) > 1 or len(pair.put) > 1 or not _CONDITION.match(pair.new):
         return None
     subject = "permissions" if _AUTHORITY.search(pair.new) else "a limit" if _LIMIT.search(pair.new) else ""
     if not subject or not (pair.cut or pair.put):
@@ -249,4 +255,3 @@ def _switched(pair: Pair) -> Finding | None:
         return None
     message = f"Switches {short_quote(name)} to {pair.put[0]}. Keep the safe value, or say why."
     return _finding("protection-switched-off", "ask", pair.path, pair.line, message, 1188)
-
