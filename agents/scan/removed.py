@@ -88,7 +88,7 @@ def _python_findings(
     source_new = [piece for piece in new if not is_test(piece.path)]
     for gone in vanished_checks(source_old, source_new):
         # A check that is not surely gone may have moved out of sight.
-        weight: Weight = "stop" if gone.sure and not is_partial else "ask" if gone.is_access else "note"
+        weight: Weight = "note" if not gone.sure else "ask" if is_partial else "stop"
         message = (
             f"Takes away the check `{short_quote(gone.shown)}`, which nothing replaces. Keep it, or move it."
         )

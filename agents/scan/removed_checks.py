@@ -8,11 +8,11 @@ function. A function that decided who may do what, and now allows everything, is
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from council.agents.scan.personal import words
 from council.agents.scan.python import PythonPiece
 from council.agents.scan.python_checks import (
     AUTH_STEMS,
@@ -22,18 +22,10 @@ from council.agents.scan.python_checks import (
     functions_of,
     hollow,
     names_in,
-    speaks_of_authority,
-    words_of,
 )
 
-# Methods that run before all others of their class. A check that is moved there still protects them.
-_HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")
-_VALIDATORS = words("validate_call validate_arguments validate_params beartype typechecked")
-_PLAIN = words("int float str bytes bool list dict tuple set Any object None Optional")
-COMPARED_MAX = (
-    4_000_000  # pairs of checks: some seconds; a change with more is refused with the advice to split it
-)
-_OUT_OF_SIGHT = ""  # the function of a check, if its hunk does not show the function's beginning
+COMPARED_MAX = 4_000_000  # pairs of checks: some seconds; in a change with more, each check is only named
+_FILE = "\0"  # before a path, where functions are kept by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +37,6 @@ class Vanished:
     shown: str
     kind: str
     sure: bool
-    is_access: bool = True
 
 
 def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -54,26 +45,24 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
     if not before:
         return _hollowed(old, new)
     after = _NewSide(new)
-    found = [_judge(check, after) for check in after.without(before)]
+    gone = after.without(before)
+    if len(gone) * len(after.checks) > COMPARED_MAX:
+        return [Vanished(check.path, check.line, check.shown, check.kind, False) for check in gone]
+    found = [_judge(check, after) for check in gone]
     return [item for item in found if item is not None] + _hollowed(old, new)
 
 
 def _judge(check: Check, after: _NewSide) -> Vanished | None:
-    if after.compared > COMPARED_MAX:
-        return Vanished(check.path, check.line, check.shown, check.kind, False)
     if after.stands_in(check) or after.still_tests(check):
         return None
-    alive = check.function in after.functions or after.holds(check.path, check.before)
+    alive = check.function in after.functions or after.holds(check.path, check.before, any)
     if check.kind == "decorator":
         survives = check.function in after.functions
     else:
-        survives = after.holds("", check.after) or (alive and after.holds_edited(check))
-    is_in_sight = bool(check.after or check.function)
-    if is_in_sight and not survives and not alive:
+        survives = bool(check.after) and after.holds("", check.after, all if alive else any)
+    if not survives and not alive and (check.after or check.function):
         return None  # the protected code is gone too
-    sure = survives and check.is_plain
-    is_access = speaks_of_authority(check.words) or check.kind == "decorator"
-    return Vanished(check.path, check.line, check.shown, check.kind, sure, is_access)
+    return Vanished(check.path, check.line, check.shown, check.kind, survives and check.is_plain)
 
 
 def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -82,7 +71,12 @@ def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Va
         Vanished(piece.path, number, f"{function.name}(…)", "check", True)
         for piece in new
         for function in functions_of(piece.tree)
-        if function.name in looked and hollow(function) and (number := piece.number(function.lineno))
+        if function.name in looked
+        and hollow(function)
+        and (number := piece.number(function.lineno))
+        and piece.changed.intersection(
+            range(number, number + (function.end_lineno or 0) - function.lineno + 1)
+        )
     ]
 
 
@@ -91,25 +85,25 @@ class _NewSide:
 
     def __init__(self, pieces: Sequence[PythonPiece]) -> None:
         self.checks = [check for piece in pieces for check in checks_of(piece)]
-        self.functions: dict[str, list[ast.AST]] = {}  # and classes
-        self.compared = 0
+        self.functions: set[str] = set()  # and classes
         self._fresh = [True] * len(self.checks)
-        self._words: dict[str, list[frozenset[str]]] = {}  # of the simple statements of a file
-        self._names: dict[str, set[str]] = {}  # of a function, and of a file ("\0path"): the names in it
-        self._normal: dict[str, set[str]] = {}  # the statements of a file
+        self._names: dict[str, set[str]] = defaultdict(set)  # the names in a function, and in a file
+        self._statements: dict[str, set[str]] = defaultdict(set)  # of a file, and of all by ""
+        self._tests: set[str] = set()  # the conditions of blocks
+        self._raising: set[str] = set()  # those of blocks that raise somewhere
         for piece in pieces:
-            statements = [node for node in ast.walk(piece.tree) if isinstance(node, ast.stmt)]
-            simple = (node for node in statements if not hasattr(node, "body"))
-            self._normal.setdefault(piece.path, set()).update(map(ast.dump, statements))
-            self._words.setdefault(piece.path, []).extend(map(words_of, simple))
-            self._names.setdefault("\0" + piece.path, set()).update(names_in(piece.tree))
-            for node in statements:
+            self._names[_FILE + piece.path] |= set(names_in(piece.tree))
+            for node in ast.walk(piece.tree):
+                if isinstance(node, ast.stmt):
+                    self._statements[piece.path].add(ast.dump(node))
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    self.functions.setdefault(node.name, []).append(node)
-                    self._names.setdefault(node.name, set()).update(names_in(node))
-        trees = (node for piece in pieces for node in ast.walk(piece.tree))
-        self._tests = {ast.dump(node.test) for node in trees if isinstance(node, ast.If)}
-        self._all = set().union(*self._normal.values())
+                    self.functions.add(node.name)
+                    self._names[node.name] |= set(names_in(node))
+                if isinstance(node, ast.If):
+                    self._tests.add(ast.dump(node.test))
+                    if any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
+                        self._raising.add(ast.dump(node.test))
+        self._statements[""] = set().union(*self._statements.values())
 
     def without(self, before: Sequence[Check]) -> list[Check]:
         """Those of ``before`` that are not in a function of the same name any more."""
@@ -127,48 +121,33 @@ class _NewSide:
 
     def stands_in(self, old: Check) -> bool:
         """Whether another check may replace one that is gone."""
-        self.compared += len(self.checks)
         for at, new in enumerate(self.checks):
             is_same = new.key == old.key
             if not (is_same or _replaces(new, old)):
                 continue
             if new.function != old.function and self._tied(new, old):
                 return True
-            if self._fresh[at] and self._may_be_its_place(new, old):
+            if self._fresh[at] and (new.function == old.function or old.function not in self.functions):
                 if is_same:
                     self._fresh[at] = False  # it replaces one check, not two
                 return True
         return False
 
     def _tied(self, new: Check, old: Check) -> bool:
-        """Whether a check in another function protects this one too: as a callee, decorator, caller or hook."""
-        uses = self._names.get(old.function or "\0" + old.path, set())
-        if uses.intersection(new.owners):
-            return True
-        if old.function and any(old.function in self._names.get(owner, ()) for owner in new.owners):
-            return True
-        return new.function in _HOOKS and new.owners[:-1] == old.owners[:-1]
-
-    def _may_be_its_place(self, new: Check, old: Check) -> bool:
-        if new.function == old.function or old.function not in self.functions:
-            return True
-        return new.function == _OUT_OF_SIGHT and new.path == old.path
+        """Whether a check in another function protects this one too: as a callee, decorator or caller."""
+        uses = self._names[old.function or _FILE + old.path]
+        is_called = any(old.function in self._names[owner] for owner in new.owners)
+        return bool(uses.intersection(new.owners)) or is_called
 
     def still_tests(self, old: Check) -> bool:
-        """Whether a condition that refused nothing is still there, with another block."""
-        return old.force == "ends" and old.clause is not None and ast.dump(old.clause) in self._tests
+        """Whether a condition is still there, with another block that refuses as much."""
+        test = ast.dump(old.clause) if old.clause else ""
+        return test in self._raising or (old.force == "ends" and test in self._tests)
 
-    def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
-        """Whether any of the statements is still in the file; with "", in any file."""
-        known = self._normal.get(path, set()) if path else self._all
-        return any(ast.dump(statement) in known for statement in statements)
-
-    def holds_edited(self, check: Check) -> bool:
-        """Whether a statement of its file has all the words of a protected one, and more."""
-        here = self._words.get(check.path, [])
-        told = [words for words in map(words_of, check.after) if len(words) >= 2]
-        self.compared += len(here) * len(told)
-        return any(words <= other for words in told for other in here)
+    def holds(self, path: str, statements: Sequence[ast.stmt], how: Callable[[Iterable[bool]], bool]) -> bool:
+        """Whether any or all of the statements are still in the file; with "", in any file."""
+        known = self._statements[path]
+        return how(ast.dump(statement) in known for statement in statements)
 
 
 @lru_cache(maxsize=10_000)
@@ -187,4 +166,5 @@ def _replaces(new: Check, old: Check) -> bool:
         others = _stems(new.words)
         is_gate = new.kind == "decorator" and new.is_access
         return bool(stems & others) or is_gate or bool(others and common)
-    return len(common) * 2 >= len(old.words) > 0 or (new.kind == "call" and bool(common))
+    is_alike = new.kind == "call" or new.kind == old.kind == "assert"
+    return len(common) * 2 >= len(old.words) > 0 or (is_alike and bool(common))
