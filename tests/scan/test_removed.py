@@ -444,33 +444,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
      send($sum);
 """),
     ]),
-    ("guard-narrowed", "ask", [
-        ("app/controllers/orders_controller.rb", """
--  before_action :require_login
-+  before_action :require_login, except: [:destroy]
-   def destroy
-"""),
-        ("app/controllers/orders_controller.rb", """
--  before_action :authenticate_user!
-+  before_action :authenticate_user!, only: [:index]
-   def destroy
-"""),
-        ("app/controllers/orders_controller.rb", """
--  before_action :authorize_admin
-+  before_action :authorize_admin, unless: :internal?
-   def destroy
-"""),
-        ("src/app.js", """
--app.use(csrf())
-+app.use(csrf({ ignore: ['/orders'] }))
- app.use('/orders', orders)
-"""),
-        ("routes/web.php", """
--Route::resource('orders', 'Orders')->middleware('auth:web', requireLogin);
-+Route::resource('orders', 'Orders')->middleware('auth:web', requireLogin)->except('destroy');
- Route::get('/', 'Home');
-"""),
-    ]),
     ("test-emptied", "ask", [
         ("tests/test_pay.py", """
  def test_refund():
@@ -679,60 +652,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    if ($user->owner) {
 +    if (!$user->owner) {
          show();
-"""),
-    ]),
-    ("guard-flipped", "ask", [
-        ("src/a.js", """
--  if (user.isAdmin && order.owner === user.id) {
-+  if (user.isAdmin || order.owner === user.id) {
-     remove(order)
-"""),
-        ("app/a.py", """
--    if attempts >= max_attempts:
-+    if attempts > max_attempts:
-         lock(account)
-"""),
-        ("a.go", """
--    if balance < amount {
-+    if balance <= amount {
-         audit()
-"""),
-        ("Account.java", """
--        if (role != Role.ADMIN) {
-+        if (role == Role.ADMIN) {
-             audit();
-"""),
-        ("app/a.py", """
--    if all(p.allowed for p in wanted):
-+    if any(p.allowed for p in wanted):
-         go()
-"""),
-    ]),
-    ("protection-switched-off", "ask", [
-        ("app/http.py", """
--def fetch(url, verify=True):
-+def fetch(url, verify=False):
-     return get(url)
-"""),
-        ("app/http.py", """
--    session_cookie_secure: bool = True
-+    session_cookie_secure: bool = False
-     name: str
-"""),
-        ("config.yml", """
--debug: false
-+debug: true
- name: shop
-"""),
-        ("src/session.js", """
--    httpOnly: true,
-+    httpOnly: false,
-     name: 'sid',
-"""),
-        ("config.toml", """
--require_mfa = true
-+require_mfa = false
- name = "shop"
 """),
     ]),
     ("removed-guard", "stop", [
