@@ -177,33 +177,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
    end
 """),
     ]),
-    ("test-focused", "stop", [
-        ("src/pay.test.js", """
--it('refunds', () => {
-+it.only('refunds', () => {
-   expect(refund(1)).toBe(-1)
-"""),
-        ("src/pay.test.js", """
--describe('refunds', () => {
-+describe.only('refunds', () => {
-   setup()
-"""),
-        ("src/pay.test.js", """
--it('refunds', () => {
-+fit('refunds', () => {
-   expect(refund(1)).toBe(-1)
-"""),
-        ("spec/pay_spec.rb", """
--  it 'refunds' do
-+  it 'refunds', :focus do
-     expect(refund(1)).to eq(-1)
-"""),
-        ("src/pay.spec.ts", """
--describe('refunds', () => {
-+fdescribe('refunds', () => {
-   setup()
-"""),
-    ]),
     ("assertion-removed", "ask", [
         ("tests/test_pay.py", """
  def test_refund():
@@ -302,60 +275,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -        assertEquals(3, total);
 +        assertNotNull(total);
          close();
-"""),
-    ]),
-    ("assertion-vacuous", "ask", [
-        ("tests/test_pay.py", """
-     total = add()
--    assert total == 3
-+    assert True or total == 3
-""".replace("True or total == 3", "True, total == 3")),
-        ("tests/test_pay.py", """
--        self.assertTrue(total == 3)
-+        self.assertTrue(True)
-         close()
-"""),
-        ("src/pay.test.js", """
--  expect(total).toBe(true)
-+  expect(true).toBe(true)
-   close()
-"""),
-        ("tests/PayTest.php", """
--        $this->assertTrue($total);
-+        $this->assertTrue(true);
-         $this->close();
-"""),
-        ("Tests/PayTests.cs", """
--        Assert.True(total);
-+        Assert.True(true);
-         Close();
-"""),
-    ]),
-    ("tolerance-widened", "ask", [
-        ("tests/test_pay.py", """
--    assert total == pytest.approx(3.2, abs=0.01)
-+    assert total == pytest.approx(3.2, abs=0.5)
-     close()
-"""),
-        ("tests/test_pay.py", """
--        self.assertAlmostEqual(total, 3.2, places=7)
-+        self.assertAlmostEqual(total, 3.2, places=1)
-         close()
-"""),
-        ("src/pay.test.js", """
--  expect(total).toBeCloseTo(3.2, 5)
-+  expect(total).toBeCloseTo(3.2, 1)
-   close()
-"""),
-        ("pay/pay_test.go", """
--    assert.InDelta(t, 3.2, total, 0.01)
-+    assert.InDelta(t, 3.2, total, 1.5)
-     stop()
-"""),
-        ("tests/test_pay.py", """
--    np.testing.assert_allclose(total, want, rtol=1e-7)
-+    np.testing.assert_allclose(total, want, rtol=1e-2)
-     close()
 """),
     ]),
     ("guard-removed", "stop", [
