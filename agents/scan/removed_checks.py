@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,22 +58,18 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
 def _judge(check: Check, after: _NewSide) -> Vanished | None:
     if after.stands_in(check) or after.still_tests(check):
         return None
-    alive = check.function in after.functions or after.holds(check.path, check.before, any)
+    alive = check.function in after.functions or after.holds(check.path, check.before)
     if check.kind == "decorator":
         survives = check.function in after.functions
     else:
-        survives = bool(check.after) and (
-            after.holds("", check.after, all if alive else any) or (alive and after.holds_edited(check))
-        )
+        # Of a check around code that is no refusal, the end of that code must stay too.
+        guarded = check.after if check.raises else check.after[-1:]
+        survives = after.holds("", check.after) and after.holds("", guarded)
+        survives = survives or (alive and after.holds_edited(check))
     if not survives and not alive and (check.after or check.function):
         return None  # the protected code is gone too
-    return Vanished(
-        check.path,
-        check.line,
-        check.shown,
-        check.kind,
-        survives and check.is_plain and not after.gets_anew(check),
-    )
+    sure = survives and check.is_plain and not after.gets_anew(check)
+    return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
 
 def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
@@ -170,20 +166,20 @@ class _NewSide:
         test = ast.dump(old.clause) if old.clause else ""
         return test in self._raising or (old.force == "ends" and test in self._tests)
 
-    def holds(self, path: str, statements: Sequence[ast.stmt], how: Callable[[Iterable[bool]], bool]) -> bool:
-        """Whether any or all of the statements are still in the file; with "", in any file."""
+    def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
+        """Whether any of the statements is still in the file; with "", in any file."""
         known = self._statements[path]
-        return how(ast.dump(statement) in known for statement in statements)
+        return any(ast.dump(statement) in known for statement in statements)
 
     def holds_edited(self, check: Check) -> bool:
         """Whether a statement of its file has all the words of the protected one, and more."""
         told = [words_of(node) for node in check.after]
-        return all(len(one) > 1 and any(one <= other for other in self._words[check.path]) for one in told)
+        return any(len(one) > 1 and any(one <= other for other in self._words[check.path]) for one in told)
 
     def gets_anew(self, check: Check) -> bool:
         """Whether the value that a check required now comes from another source, which may check it itself."""
         sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
-        return bool(sources) and not self.holds(check.path, sources, any)
+        return bool(sources) and not self.holds(check.path, sources)
 
 
 def _sets(node: ast.stmt, name: str) -> bool:

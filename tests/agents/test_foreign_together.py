@@ -136,11 +136,8 @@ TRIES = [
     Try("inverted wrongly", "no", "a.py", DEF + READ + "    if not user.can_read:\n"
         "        return load(path)\n    raise PermissionError(0)\n", DEF + AUTH),
     Try("gone", "no", "a.py", DEF + READ + "    return load(path)\n", DEF + AUTH),
-    Try("lookup raises", "yes", "a.py", "def f(d, k):\n    return d[k]\n", LOOKUP),
     Try("lookup does not raise", "no", "a.py", "def f(d, k):\n    return d.get(k)\n",
         LOOKUP.replace("d[k]", "d.get(k)")),
-    Try("typed", "yes", "a.py", "from pydantic import NonNegativeInt, validate_call\n\n\n@validate_call\n"
-        "def f(n: NonNegativeInt):\n    return n\n", RANGE),
     Try("typed, and not validated", "no", "a.py", "from pydantic import NonNegativeInt\n\n\n"
         "def f(n: NonNegativeInt):\n    return n\n", RANGE),
     # Names
