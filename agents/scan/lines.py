@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from council.agents.scan.compare import Match
+from council.agents.scan.line_pairs import difference
 from council.agents.scan.pieces import Piece
 from council.agents.scan.ruleset import LinePattern, Rule
 
@@ -133,10 +134,5 @@ def _marked(piece: Piece) -> list[tuple[int, str, bool]]:
 def _difference(before: str, after: str) -> tuple[str, str]:
     """What was cut out of a line, and what was put in its place, in whole tokens."""
     old, new = _TOKEN.findall(before)[:TOKENS_MAX], _TOKEN.findall(after)[:TOKENS_MAX]
-    start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
-        end += 1
-    return "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])
+    cut, put = difference(old, new)
+    return "".join(cut), "".join(put)

@@ -172,9 +172,10 @@ class _NewSide:
         return any(ast.dump(statement) in known for statement in statements)
 
     def holds_edited(self, check: Check) -> bool:
-        """Whether a statement of its file has all the words of the protected one, and more."""
+        """Whether for each protected statement one of its file has all its words, and more."""
         told = [words_of(node) for node in check.after]
-        return any(len(one) > 1 and any(one <= other for other in self._words[check.path]) for one in told)
+        known = self._words[check.path]
+        return bool(told) and all(len(one) > 1 and any(one <= other for other in known) for one in told)
 
     def gets_anew(self, check: Check) -> bool:
         """Whether the value that a check required now comes from another source, which may check it itself."""
