@@ -22,7 +22,7 @@ ITEMS_MAX = 64  # of a list; a longer command is a table
 WRITTEN_CHARS_MAX = 2_000  # of a call; a longer one stays as it is
 _SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
 _BUILDS = ("format", "join", "replace")
-_CALLABLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+_CALLABLE = (ast.Name, ast.Attribute, ast.Call)
 
 
 class NameFacts:
@@ -76,9 +76,6 @@ class NameFacts:
         if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
             name = literal(node.args[1])
             return f"{self.origin(dotted(node.args[0]))}.{name}" if name else ""
-        if isinstance(node, ast.Subscript) and dotted(node.value) == "__builtins__":
-            name = literal(node.slice)
-            return f"builtins.{name}" if name else ""
         return self.origin(dotted(node))
 
     def resolve(self, node: ast.expr) -> ast.expr:
@@ -223,11 +220,6 @@ class _Writer(ast.NodeTransformer):
         node.keywords = [part for item in node.keywords for part in self._keyword(item)]
         node.args = [self._value(arg) for arg in node.args]
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "setattr" and len(node.args) == 3:
-            name, value = node.args[1:]
-            if isinstance(name, ast.Constant) and str(name.value).isidentifier():
-                target = ast.Attribute(node.args[0], str(name.value))
-                return ast.Assign([target], value, lineno=node.lineno)
         return node
 
     def _keyword(self, item: ast.keyword) -> list[ast.keyword]:
@@ -267,7 +259,7 @@ class _Writer(ast.NodeTransformer):
             return node if value is node or isinstance(value, ast.Name) else self._value(value, depth + 1)
         if _is_sum(node) and any(self._is_list(side) for side in (node.left, node.right)):
             return ast.List(self._names.items(node))
-        if isinstance(node, ast.JoinedStr | ast.BinOp) or _is_join(node):
+        if isinstance(node, ast.JoinedStr | ast.BinOp):
             parts = self._parts(node, depth)
             return _told(parts) if parts else node
         return node
@@ -287,12 +279,6 @@ class _Writer(ast.NodeTransformer):
                 self._parts(side, depth + 1) or [self._part(side, depth)] for side in (node.left, node.right)
             ]
             return [*sides[0], *sides[1]] if any(map(_is_text, (*sides[0], *sides[1]))) else []
-        if _is_join(node):
-            assert isinstance(node, ast.Call)
-            assert isinstance(node.func, ast.Attribute)
-            words = self._names.items(node.args[0]) if depth <= 2 * FOLLOWED_MAX else []
-            told = [self._parts(word, depth + 1) or [self._part(word, depth)] for word in words]
-            return [part for word in told for part in (node.func.value, *word)][1:]
         return []
 
     def _part(self, node: ast.expr, depth: int) -> ast.expr:
@@ -313,16 +299,6 @@ def _is_text(node: ast.expr) -> TypeGuard[_Text]:
 
 def _is_sum(node: ast.expr) -> TypeGuard[ast.BinOp]:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
-
-
-def _is_join(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "join"
-        and _is_text(node.func.value)
-        and len(node.args) == 1
-    )
 
 
 def _told(parts: list[ast.expr]) -> ast.expr:
