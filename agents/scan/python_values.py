@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
 from council.agents.scan.python import parse
 from council.agents.scan.python_checks import dotted
-
-Built = Literal["constant", "unknown", "built"]
 
 FOLLOWED_MAX = 8  # names of names, and values in values; more is a cycle or a puzzle
 DEPTH_MAX = 100  # of operations in operations: Python itself stops at some hundreds
@@ -22,6 +20,7 @@ ITEMS_MAX = 64  # of a list; a longer command is a table
 WRITTEN_CHARS_MAX = 2_000  # of a call; a longer one stays as it is
 _SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
 _BUILDS = ("format", "join", "replace")
+_BUILT = (ast.JoinedStr, ast.BinOp, ast.List, ast.Tuple)
 _CALLABLE = (ast.Name, ast.Attribute, ast.Call)
 
 
@@ -33,8 +32,7 @@ class NameFacts:
         self.grown: dict[str, list[ast.expr]] = {}  # the values appended to the list of that name
         self.imported: dict[str, str] = {}
         self.given: set[str] = set()  # the parameters of functions
-        self._kinds: dict[int, Built] = {}  # by id: the nodes live as long as their tree
-        self._resolved: dict[str, ast.expr] = {}
+        self._fixed: dict[int, bool] = {}  # by id: the nodes live as long as their tree
         for node in ast.walk(tree):
             match node:
                 case ast.Assign():
@@ -79,15 +77,16 @@ class NameFacts:
         return self.origin(dotted(node))
 
     def resolve(self, node: ast.expr) -> ast.expr:
-        """The value of a name: the worst of the visible ones, or the name itself."""
+        """The value of a name: one that is put together at run time, or the last if all are fixed; or itself."""
         for _ in range(FOLLOWED_MAX):
-            if not isinstance(node, ast.Name) or not self.values.get(node.id):
+            if not isinstance(node, ast.Name) or not (choices := self.values.get(node.id, [])[:ITEMS_MAX]):
                 break
-            if node.id not in self._resolved:
-                choices = self.values[node.id]
-                built = (value for value in choices if self.kind(value) == "built")
-                self._resolved[node.id] = next(built, choices[-1])
-            node = self._resolved[node.id]
+            built = (value for value in choices if _is_built(value) and not self.is_fixed(value))
+            if (value := next(built, None)) is None:
+                if node.id in self.given or not all(map(self.is_fixed, choices)):
+                    break
+                value = choices[-1]
+            node = value
         return node
 
     def items(self, node: ast.expr, depth: int = 0) -> list[ast.expr]:
@@ -99,52 +98,47 @@ class NameFacts:
             return [*sides[0], *sides[1], *grown][:ITEMS_MAX]
         return [*node.elts[:ITEMS_MAX], *grown][:ITEMS_MAX] if isinstance(node, ast.List | ast.Tuple) else []
 
-    def kind(self, node: ast.expr, depth: int = 0) -> Built:
-        """Whether a value is fixed in the source, built at run time, or not visible."""
-        known = self._kinds.get(id(node))
+    def is_fixed(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether the source alone says what a value is, as far as it can be seen."""
+        known = self._fixed.get(id(node))
         if known is None:
-            self._kinds[id(node)] = "unknown"  # the value of a name that is defined by itself
-            known = self._kinds[id(node)] = "unknown" if depth > DEPTH_MAX else self._kind(node, depth)
+            self._fixed[id(node)] = False  # the value of a name that is defined by itself
+            parts = self._parts(node) if depth <= DEPTH_MAX else None
+            known = parts is not None and len(parts) <= 2 * ITEMS_MAX
+            known = known and all(self.is_fixed(part, depth + 1) for part in parts or ())
+            self._fixed[id(node)] = known
         return known
 
-    def _kind(self, node: ast.expr, depth: int) -> Built:
+    def _parts(self, node: ast.expr) -> list[ast.expr] | None:
+        """The values that all must be fixed for this one to be; None if it is not."""
         match node:
             case ast.Constant():
-                return "constant"
+                return []
             case ast.Name(id=name) if name in self.values:
-                given = [*self.values[name][: ITEMS_MAX + 1], *self.grown.get(name, [])[: ITEMS_MAX + 1]]
-                return self._worst(given, depth)
-            case ast.Name(id=name):
-                return "constant" if name.isupper() or "placeholder" in name.lower() else "unknown"
-            case ast.Attribute():
-                return "constant" if node.attr.isupper() else "unknown"
+                return [*self.values[name], *self.grown.get(name, [])]
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                return [] if name.isupper() or "placeholder" in name.lower() else None
             case ast.List() | ast.Tuple() | ast.Set():
-                return self._worst(node.elts, depth)
+                return node.elts
             case ast.JoinedStr():
-                parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
-                return "constant" if self._worst(parts, depth) == "constant" else "built"
+                return [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+            case ast.BinOp(left=ast.Constant() | ast.List() as repeated, op=ast.Mult()):
+                return [repeated]  # "?" * n
             case ast.BinOp():
-                sides = [node.left, node.right]
-                literal = [side for side in sides if isinstance(side, ast.Constant | ast.List)]
-                if isinstance(node.op, ast.Mult) and any(self.kind(side) == "constant" for side in literal):
-                    return "constant"  # "?" * n
-                return "constant" if self._worst(sides, depth) == "constant" else "built"
+                return [node.left, node.right]
             case ast.IfExp():
-                return self._worst([node.body, node.orelse], depth)
+                return [node.body, node.orelse]
             case ast.ListComp() | ast.GeneratorExp():
-                return self.kind(node.elt, depth + 1)
+                return [node.elt]
             case ast.Call() if last_of(node.func) in _SAFE_CALLS:
-                return "constant"
+                return []
             case ast.Call(func=ast.Attribute(attr=attr, value=value)) if attr in (*_BUILDS, "strip", "lower"):
-                kind = self._worst([value, *node.args, *(item.value for item in node.keywords)], depth)
-                return "built" if kind != "constant" and attr in _BUILDS else kind
-        return "unknown"
+                return [value, *node.args, *(item.value for item in node.keywords)]
+        return None
 
-    def _worst(self, nodes: list[ast.expr], depth: int) -> Built:
-        kinds = {self.kind(node, depth + 1) for node in nodes[:ITEMS_MAX]}
-        if "built" in kinds:
-            return "built"
-        return "unknown" if "unknown" in kinds or len(nodes) > ITEMS_MAX else "constant"
+
+def _is_built(node: ast.expr) -> bool:
+    return isinstance(node, _BUILT) or (isinstance(node, ast.Call) and last_of(node.func) in _BUILDS)
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -244,31 +238,20 @@ class _Writer(ast.NodeTransformer):
 
     def _value(self, node: ast.expr, depth: int = 0) -> ast.expr:
         """What an argument stands for: a literal, a list with its items, a text with its parts, or itself."""
-        kind = self._names.kind(node)
-        if depth > FOLLOWED_MAX or (
-            kind == "unknown" and isinstance(node, ast.Name | ast.Attribute | ast.Call)
-        ):
-            is_seen = depth <= FOLLOWED_MAX and self._is_list(node) and not self._is_given(node)
-            return ast.List(self._names.items(node)) if is_seen else node
-        if isinstance(node, ast.Name):
-            if kind == "constant" and self._is_given(node):
-                return node
-            if self._is_list(node):
-                return ast.List(self._names.items(node))
-            value = self._names.resolve(node)
-            return node if value is node or isinstance(value, ast.Name) else self._value(value, depth + 1)
-        if _is_sum(node) and any(self._is_list(side) for side in (node.left, node.right)):
+        if depth > FOLLOWED_MAX:
+            return node
+        sides = (node.left, node.right) if _is_sum(node) else (node,)
+        if not isinstance(node, ast.List | ast.Tuple) and any(map(self._is_list, sides)):
             return ast.List(self._names.items(node))
-        if isinstance(node, ast.JoinedStr | ast.BinOp):
-            parts = self._parts(node, depth)
-            return _told(parts) if parts else node
-        return node
+        if isinstance(node, ast.Name):
+            value = self._names.resolve(node)
+            return node if isinstance(value, ast.Name) else self._value(value, depth + 1)
+        return (
+            _told(self._parts(node, depth)) if isinstance(node, ast.JoinedStr | ast.BinOp) else None
+        ) or node
 
     def _is_list(self, node: ast.expr) -> bool:
         return isinstance(self._names.resolve(node), ast.List | ast.Tuple)
-
-    def _is_given(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id in self._names.given
 
     def _parts(self, node: ast.expr, depth: int) -> list[ast.expr]:
         """The parts of a text that is put together; empty for a sum that is no text."""
@@ -284,13 +267,7 @@ class _Writer(ast.NodeTransformer):
     def _part(self, node: ast.expr, depth: int) -> ast.expr:
         inner = node.value if isinstance(node, ast.FormattedValue) else node
         value = self._value(inner, depth + 1)
-        if _is_text(value):
-            return value
-        return (
-            ast.Constant("?")
-            if self._names.kind(inner) == "constant" and not self._is_given(inner)
-            else inner
-        )
+        return ast.Constant("?") if self._names.is_fixed(inner) and not _is_text(value) else value
 
 
 def _is_text(node: ast.expr) -> TypeGuard[_Text]:
@@ -301,8 +278,10 @@ def _is_sum(node: ast.expr) -> TypeGuard[ast.BinOp]:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
 
 
-def _told(parts: list[ast.expr]) -> ast.expr:
-    """Parts as one literal, if all are literals, or else as an f-string."""
+def _told(parts: list[ast.expr]) -> ast.expr | None:
+    """Parts as one literal, if all are literals, or else as an f-string; None if there are none."""
+    if not parts:
+        return None
     # An f-string with a line feed would be written over two lines.
     told = [ast.Constant(part.value.replace("\n", " ")) if _is_text(part) else part for part in parts]
     if all(map(_is_text, told)):
