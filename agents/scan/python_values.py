@@ -17,6 +17,7 @@ from council.agents.scan.python_checks import dotted
 FOLLOWED_MAX = 8  # names of names, and values in values; more is a cycle or a puzzle
 DEPTH_MAX = 100  # of operations in operations: Python itself stops at some hundreds
 ITEMS_MAX = 64  # of a list; a longer command is a table
+VALUES_MAX = 50_000  # that are followed in one text
 WRITTEN_CHARS_MAX = 2_000  # of a call; a longer one stays as it is
 _SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
 _BUILDS = ("format", "join", "replace")
@@ -206,6 +207,7 @@ class _Text(ast.Constant):
 class _Writer(ast.NodeTransformer):
     def __init__(self, names: NameFacts) -> None:
         self._names = names
+        self._left = VALUES_MAX
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = self._names.called(node)
@@ -238,11 +240,14 @@ class _Writer(ast.NodeTransformer):
 
     def _value(self, node: ast.expr, depth: int = 0) -> ast.expr:
         """What an argument stands for: a literal, a list with its items, a text with its parts, or itself."""
-        if depth > FOLLOWED_MAX:
+        self._left -= 1
+        if depth > FOLLOWED_MAX or self._left < 0:
             return node
         sides = (node.left, node.right) if _is_sum(node) else (node,)
         if not isinstance(node, ast.List | ast.Tuple) and any(map(self._is_list, sides)):
-            return ast.List(self._names.items(node))
+            items = self._names.items(node)
+            self._left -= len(items)
+            return ast.List(items)
         if isinstance(node, ast.Name):
             value = self._names.resolve(node)
             return node if isinstance(value, ast.Name) else self._value(value, depth + 1)
@@ -267,7 +272,9 @@ class _Writer(ast.NodeTransformer):
     def _part(self, node: ast.expr, depth: int) -> ast.expr:
         inner = node.value if isinstance(node, ast.FormattedValue) else node
         value = self._value(inner, depth + 1)
-        return ast.Constant("?") if self._names.is_fixed(inner) and not _is_text(value) else value
+        if _is_text(value):
+            return value
+        return ast.Constant("?") if self._names.is_fixed(inner) else inner
 
 
 def _is_text(node: ast.expr) -> TypeGuard[_Text]:
