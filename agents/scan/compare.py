@@ -20,7 +20,7 @@ STAYS = "STAYS"  # the metavariable whose text must still stand where a match is
 NUMBER = "N"  # the metavariable or group that is compared as a number
 
 _SPACE = re.compile(r"\s+")
-_NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?")
+_NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?(?:[eE]-?\d+)?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

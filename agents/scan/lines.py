@@ -74,7 +74,7 @@ def _in_pairs(old: Piece, new: Piece, rules: Sequence[_Held]) -> Iterator[Match]
     for removed, added in _runs(old, new):
         for before, after in _paired(removed, added):
             cut, put = _difference(before[1], after[1])
-            for rule, pattern in rules:
+            for rule, pattern in rules if (cut + put).strip() else ():
                 if (
                     (pattern.cut is None or pattern.cut.fullmatch(cut.strip()))
                     and (pattern.put is None or pattern.put.fullmatch(put.strip()))

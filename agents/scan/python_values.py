@@ -190,8 +190,11 @@ def _changed(tree: ast.Module, writer: _Writer) -> list[tuple[ast.expr, str]]:
         node = waiting.pop()
         if isinstance(node, ast.Call):
             new = writer.visit(copy.deepcopy(node))
-            told = ast.unparse(ast.fix_missing_locations(new))
-            if told != ast.unparse(node) and len(told) <= WRITTEN_CHARS_MAX and "\n" not in told:
+            try:
+                told, before = ast.unparse(ast.fix_missing_locations(new)), ast.unparse(node)
+            except ValueError:  # Python 3.11 can't write some texts into an f-string
+                told = before = ""
+            if told != before and len(told) <= WRITTEN_CHARS_MAX and "\n" not in told:
                 found.append((node, told))
                 continue
         waiting.extend(ast.iter_child_nodes(node))

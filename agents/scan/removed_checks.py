@@ -19,9 +19,12 @@ from council.agents.scan.python_checks import (
     Check,
     checks_of,
     deciders,
+    dotted,
     functions_of,
     hollow,
     names_in,
+    speaks_of_authority,
+    words_of,
 )
 
 COMPARED_MAX = 4_000_000  # pairs of checks: some seconds; in a change with more, each check is only named
@@ -44,8 +47,8 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
     before = [check for piece in old for check in checks_of(piece)]
     if not before:
         return _hollowed(old, new)
-    after = _NewSide(new)
-    gone = after.without(before)
+    after, lost = _NewSide(new), _imports(old) - _imports(new)
+    gone = [check for check in after.without(before) if not _lost_its_library(check, lost)]
     if len(gone) * len(after.checks) > COMPARED_MAX:
         return [Vanished(check.path, check.line, check.shown, check.kind, False) for check in gone]
     found = [_judge(check, after) for check in gone]
@@ -59,10 +62,31 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     if check.kind == "decorator":
         survives = check.function in after.functions
     else:
-        survives = bool(check.after) and after.holds("", check.after, all if alive else any)
+        survives = bool(check.after) and (
+            after.holds("", check.after, all if alive else any) or (alive and after.holds_edited(check))
+        )
     if not survives and not alive and (check.after or check.function):
         return None  # the protected code is gone too
-    return Vanished(check.path, check.line, check.shown, check.kind, survives and check.is_plain)
+    return Vanished(
+        check.path,
+        check.line,
+        check.shown,
+        check.kind,
+        survives and check.is_plain and not after.gets_anew(check),
+    )
+
+
+def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
+    nodes = (node for piece in pieces for node in ast.walk(piece.tree))
+    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+    return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
+
+
+def _lost_its_library(check: Check, gone: set[str]) -> bool:
+    """Whether a check that concerns no permissions uses an import that the change removes."""
+    if check.clause is None or speaks_of_authority(check.words):
+        return False
+    return not gone.isdisjoint(names_in(check.clause))
 
 
 def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
@@ -89,6 +113,7 @@ class _NewSide:
         self._fresh = [True] * len(self.checks)
         self._names: dict[str, set[str]] = defaultdict(set)  # the names in a function, and in a file
         self._statements: dict[str, set[str]] = defaultdict(set)  # of a file, and of all by ""
+        self._words: dict[str, list[frozenset[str]]] = defaultdict(list)  # of the simple statements of a file
         self._tests: set[str] = set()  # the conditions of blocks
         self._raising: set[str] = set()  # those of blocks that raise somewhere
         for piece in pieces:
@@ -96,6 +121,7 @@ class _NewSide:
             for node in ast.walk(piece.tree):
                 if isinstance(node, ast.stmt):
                     self._statements[piece.path].add(ast.dump(node))
+                    self._words[piece.path] += [] if hasattr(node, "body") else [words_of(node)]
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     self.functions.add(node.name)
                     self._names[node.name] |= set(names_in(node))
@@ -148,6 +174,20 @@ class _NewSide:
         """Whether any or all of the statements are still in the file; with "", in any file."""
         known = self._statements[path]
         return how(ast.dump(statement) in known for statement in statements)
+
+    def holds_edited(self, check: Check) -> bool:
+        """Whether a statement of its file has all the words of the protected one, and more."""
+        told = [words_of(node) for node in check.after]
+        return all(len(one) > 1 and any(one <= other for other in self._words[check.path]) for one in told)
+
+    def gets_anew(self, check: Check) -> bool:
+        """Whether the value that a check required now comes from another source, which may check it itself."""
+        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
+        return bool(sources) and not self.holds(check.path, sources, any)
+
+
+def _sets(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
 
 
 @lru_cache(maxsize=10_000)

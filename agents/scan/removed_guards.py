@@ -64,27 +64,8 @@ _AUTHORITY = re.compile(
     r"privileged?|revoked|roles?|signature|staff|superuser|trusted|valid|verif\w+|csrf|locked|scopes?|can_?\w+|active)"
     r"|is(?:Admin|Owner|Valid|Allowed|Auth\w*|Active|Verified)|has(?:Perm|Role|Access)\w*|can[A-Z]\w+|[a-z](?:Allowed|Expired|Owner|Role|Valid|Verified)\b"
 )
-_LIMIT = re.compile(
-    r"(?i)(?:^|[^a-z]|_)(?:max\w*|limit\w*|quota|balance|attempts?|retries|threshold|credit|amount|budget|stock|age)(?:[^a-z]|$)|\w(?:Limit|Quota|Balance|Attempts|Max)\b"
-)
-_CONDITION = re.compile(
-    r"\s*(?:\}?\s*else\s+)?(?:if|elif|while|unless|assert|return|when|guard|and|or|&&|\|\|)\b|.*(?:&&|\|\|)|.{0,200}\sif\s"
-)
-_OPPOSED = [
-    ({"<", "<="}, "a bound"), ({">", ">="}, "a bound"), ({"<", ">"}, "a comparison"), ({"<=", ">="}, "a comparison"),
-    ({"==", "!="}, "a comparison"), ({"===", "!=="}, "a comparison"), ({"and", "or"}, "how conditions are joined"),
-    ({"&&", "||"}, "how conditions are joined"), ({"<=", ">"}, "a comparison"), ({"<", ">="}, "a comparison"),
-    ({"any", "all"}, "how conditions are joined"), ({"in", "not"}, "a membership"),
-]  # fmt: skip
-_NARROWS = frozenset(("except", "only", "if", "unless", "exclude", "excludes", "skip", "ignore", "exempt"))
-_REGISTERS = re.compile(r"\s*(?:before_\w+|@|\[|.{0,80}(?:\.use\(|middleware\())")
+_CONDITION = re.compile(r"\s*(?:\}?\s*else\s+)?(?:if|elif|while|unless|assert|when|guard)\b")
 _NEGATIONS = {("not",), ("!",)}
-_SAFE_NAME = re.compile(
-    r"(?i)^_?(?:\w*_)?(?:verify|secure|strict|http_?only|validate|enforce|csrf|use_?ssl|use_?tls|tls|ssl|require_?\w+|check_?hostname|autoescape|encrypt\w*|\w*verif\w*|sign(?:ed)?|mfa\w*|ssl_?verify\w*|audit\w*|protect\w*)(?:_\w*)?$"
-)
-_RISKY_NAME = re.compile(
-    r"(?i)^_?(?:\w*_)?(?:debug|insecure|skip_?(?:auth|verif|valid|check|csrf)\w*|disable_?(?:auth|verif|valid|check|csrf|ssl|tls)\w*|allow_?(?:all|any|anonymous|unsafe|insecure|origin\w*|private|public|credentials)\w*|unsafe\w*|publicly_accessible|public|bypass\w*|trust_?all\w*|shell)$"
-)
 _OWNER = re.compile(
     r"(?i)\b(?:\w+__)?(?:owner|tenant|account|user|author|created_by|organi[sz]ation|org|team|company|customer|is_active|is_deleted|deleted_at|is_public|published|current_user|member)(?:_?id|Id)?\b"
 )
@@ -103,7 +84,7 @@ def findings(
     paired = set()
     for pair in pairs:
         if pair.path in judged and not is_remark(pair.new):
-            found = _cut(pair, put) or _narrowed(pair) or _flipped(pair) or _switched(pair)
+            found = _cut(pair, put) or _negated(pair)
             if found is not None:
                 paired.add(id(pair.block))
                 yield found
@@ -208,50 +189,13 @@ def _cut(pair: Pair, put: set[str]) -> Finding | None:
 # Guards that are turned round
 
 
-def _narrowed(pair: Pair) -> Finding | None:
-    """A guard that from now on holds for fewer cases."""
-    if pair.cut or not _NARROWS.intersection(pair.put) or not _REGISTERS.match(pair.old):
+def _negated(pair: Pair) -> Finding | None:
+    """A condition on permissions that is negated, while no line beside it changes."""
+    sides = {pair.cut, pair.put}
+    if not (pair.is_alone and () in sides and sides & _NEGATIONS and _CONDITION.match(pair.new)):
         return None
-    if not _names_of_guard(tokens(pair.old), _ACCESS):
-        return None
-    message = f"Lets a guard hold for fewer cases: {short_quote(pair.new.strip())}. Check that it is meant."
-    return _finding("guard-narrowed", "ask", pair.path, pair.line, message, 862)
-
-
-def _flipped(pair: Pair) -> Finding | None:
-    """A condition of a guard whose operator is turned, or that is negated."""
-    if not pair.is_alone or len(pair.cut) > 1 or len(pair.put) > 1 or not _CONDITION.match(pair.new):
-        return None
-    subject = "permissions" if _AUTHORITY.search(pair.new) else "a limit" if _LIMIT.search(pair.new) else ""
-    if not subject or not (pair.cut or pair.put):
+    if not _AUTHORITY.search(pair.new):
         return None
     shown = short_quote(pair.new.strip())
-    if {pair.cut, pair.put} & {()} and {pair.cut, pair.put} & _NEGATIONS and subject == "permissions":
-        message = f"Turns a condition on permissions into its opposite: {shown}. Check that it is meant."
-        return _finding("guard-negated", "ask", pair.path, pair.line, message, 697)
-    both = {*pair.cut, *pair.put}
-    for tokens_of_pair, what in _OPPOSED:
-        if both == tokens_of_pair:
-            message = f"Turns {what} in a condition on {subject}: {shown}. Check that it is meant."
-            return _finding("guard-flipped", "ask", pair.path, pair.line, message, 697)
-    return None
-
-
-def _switched(pair: Pair) -> Finding | None:
-    """A protection that is switched off by default, or a danger that is switched on."""
-    if len(pair.cut) != 1 or len(pair.put) != 1:
-        return None
-    change = pair.cut[0].lower().strip("'\""), pair.put[0].lower().strip("'\"")
-    if change not in (("true", "false"), ("false", "true"), ("on", "off"), ("off", "on")):
-        return None
-    words = tokens(pair.new)
-    at = next((at for at, word in enumerate(words) if word == pair.put[0]), 0)
-    name = next(
-        (word for word in reversed(words[:at]) if re.match(r"[A-Za-z_\"']", word) and word != "bool"), ""
-    )
-    name = name.strip("'\"")
-    is_off = change[0] in ("true", "on") and _SAFE_NAME.match(name)
-    if not is_off and not (change[0] in ("false", "off") and _RISKY_NAME.match(name)):
-        return None
-    message = f"Switches {short_quote(name)} to {pair.put[0]}. Keep the safe value, or say why."
-    return _finding("protection-switched-off", "ask", pair.path, pair.line, message, 1188)
+    message = f"Turns a condition on permissions into its opposite: {shown}. Check that it is meant."
+    return _finding("guard-negated", "ask", pair.path, pair.line, message, 697)

@@ -177,33 +177,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
    end
 """),
     ]),
-    ("test-focused", "stop", [
-        ("src/pay.test.js", """
--it('refunds', () => {
-+it.only('refunds', () => {
-   expect(refund(1)).toBe(-1)
-"""),
-        ("src/pay.test.js", """
--describe('refunds', () => {
-+describe.only('refunds', () => {
-   setup()
-"""),
-        ("src/pay.test.js", """
--it('refunds', () => {
-+fit('refunds', () => {
-   expect(refund(1)).toBe(-1)
-"""),
-        ("spec/pay_spec.rb", """
--  it 'refunds' do
-+  it 'refunds', :focus do
-     expect(refund(1)).to eq(-1)
-"""),
-        ("src/pay.spec.ts", """
--describe('refunds', () => {
-+fdescribe('refunds', () => {
-   setup()
-"""),
-    ]),
     ("assertion-removed", "ask", [
         ("tests/test_pay.py", """
  def test_refund():
@@ -304,60 +277,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
          close();
 """),
     ]),
-    ("assertion-vacuous", "ask", [
-        ("tests/test_pay.py", """
-     total = add()
--    assert total == 3
-+    assert True or total == 3
-""".replace("True or total == 3", "True, total == 3")),
-        ("tests/test_pay.py", """
--        self.assertTrue(total == 3)
-+        self.assertTrue(True)
-         close()
-"""),
-        ("src/pay.test.js", """
--  expect(total).toBe(true)
-+  expect(true).toBe(true)
-   close()
-"""),
-        ("tests/PayTest.php", """
--        $this->assertTrue($total);
-+        $this->assertTrue(true);
-         $this->close();
-"""),
-        ("Tests/PayTests.cs", """
--        Assert.True(total);
-+        Assert.True(true);
-         Close();
-"""),
-    ]),
-    ("tolerance-widened", "ask", [
-        ("tests/test_pay.py", """
--    assert total == pytest.approx(3.2, abs=0.01)
-+    assert total == pytest.approx(3.2, abs=0.5)
-     close()
-"""),
-        ("tests/test_pay.py", """
--        self.assertAlmostEqual(total, 3.2, places=7)
-+        self.assertAlmostEqual(total, 3.2, places=1)
-         close()
-"""),
-        ("src/pay.test.js", """
--  expect(total).toBeCloseTo(3.2, 5)
-+  expect(total).toBeCloseTo(3.2, 1)
-   close()
-"""),
-        ("pay/pay_test.go", """
--    assert.InDelta(t, 3.2, total, 0.01)
-+    assert.InDelta(t, 3.2, total, 1.5)
-     stop()
-"""),
-        ("tests/test_pay.py", """
--    np.testing.assert_allclose(total, want, rtol=1e-7)
-+    np.testing.assert_allclose(total, want, rtol=1e-2)
-     close()
-"""),
-    ]),
     ("guard-removed", "stop", [
         ("src/Orders.java", """
      @DeleteMapping("/{id}")
@@ -442,33 +361,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -        throw new RangeException('sum');
 -    }
      send($sum);
-"""),
-    ]),
-    ("guard-narrowed", "ask", [
-        ("app/controllers/orders_controller.rb", """
--  before_action :require_login
-+  before_action :require_login, except: [:destroy]
-   def destroy
-"""),
-        ("app/controllers/orders_controller.rb", """
--  before_action :authenticate_user!
-+  before_action :authenticate_user!, only: [:index]
-   def destroy
-"""),
-        ("app/controllers/orders_controller.rb", """
--  before_action :authorize_admin
-+  before_action :authorize_admin, unless: :internal?
-   def destroy
-"""),
-        ("src/app.js", """
--app.use(csrf())
-+app.use(csrf({ ignore: ['/orders'] }))
- app.use('/orders', orders)
-"""),
-        ("routes/web.php", """
--Route::resource('orders', 'Orders')->middleware('auth:web', requireLogin);
-+Route::resource('orders', 'Orders')->middleware('auth:web', requireLogin)->except('destroy');
- Route::get('/', 'Home');
 """),
     ]),
     ("test-emptied", "ask", [
@@ -679,60 +571,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    if ($user->owner) {
 +    if (!$user->owner) {
          show();
-"""),
-    ]),
-    ("guard-flipped", "ask", [
-        ("src/a.js", """
--  if (user.isAdmin && order.owner === user.id) {
-+  if (user.isAdmin || order.owner === user.id) {
-     remove(order)
-"""),
-        ("app/a.py", """
--    if attempts >= max_attempts:
-+    if attempts > max_attempts:
-         lock(account)
-"""),
-        ("a.go", """
--    if balance < amount {
-+    if balance <= amount {
-         audit()
-"""),
-        ("Account.java", """
--        if (role != Role.ADMIN) {
-+        if (role == Role.ADMIN) {
-             audit();
-"""),
-        ("app/a.py", """
--    if all(p.allowed for p in wanted):
-+    if any(p.allowed for p in wanted):
-         go()
-"""),
-    ]),
-    ("protection-switched-off", "ask", [
-        ("app/http.py", """
--def fetch(url, verify=True):
-+def fetch(url, verify=False):
-     return get(url)
-"""),
-        ("app/http.py", """
--    session_cookie_secure: bool = True
-+    session_cookie_secure: bool = False
-     name: str
-"""),
-        ("config.yml", """
--debug: false
-+debug: true
- name: shop
-"""),
-        ("src/session.js", """
--    httpOnly: true,
-+    httpOnly: false,
-     name: 'sid',
-"""),
-        ("config.toml", """
--require_mfa = true
-+require_mfa = false
- name = "shop"
 """),
     ]),
     ("removed-guard", "stop", [
