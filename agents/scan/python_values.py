@@ -226,7 +226,9 @@ class _Writer(ast.NodeTransformer):
             if isinstance(item.value, ast.Name) and item.value.id in self._names.imported:
                 return [ast.keyword(item.arg, ast.Name(self._names.imported[item.value.id]))]
             return [ast.keyword(item.arg, self._value(item.value))]
-        mapping = self._names.resolve(item.value)
+        mapping = item.value
+        if isinstance(mapping, ast.Name) and mapping.id in self._names.values:
+            mapping = self._names.values[mapping.id][-1]
         if isinstance(mapping, ast.Call) and dotted(mapping.func) == "dict" and not mapping.args:
             return list(mapping.keywords)
         keys = mapping.keys if isinstance(mapping, ast.Dict) else []
