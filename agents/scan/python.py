@@ -1,9 +1,8 @@
 """Parses Python: whole files, and what is cut out of one, such as a hunk of a diff.
 
 A hunk may start and end anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
-surroundings: which brackets or quotes are open there. Both
-sides of a hunk share their context. So a repair under which the old side parses must also serve the new side. If none
-does, the change itself broke the syntax.
+surroundings: which brackets or quotes are open there. Both sides of a hunk share their context. So a repair under
+which the old side parses must also serve the new side. If none does, the change itself broke the syntax.
 """
 
 from __future__ import annotations
