@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from council.agents.scan import tools
-from council.agents.scan.change import FileChange, Hunk
+from council.agents.scan.change import FileChange, Hunk, short_quote
 from council.agents.scan.finding import Finding
 
 CODES = Path(__file__).parent / "rules" / "linters.yml"
@@ -85,10 +85,23 @@ def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Fi
     linted, found = lint(sides, timeout_s=timeout_s), []
     for report in fresh(linted.reports, sides):
         change, hunk = places[report.name]
-        if change.is_whole or not codes()[report.rule].get("whole"):
-            line = hunk.new_start + report.line - 1
+        line = hunk.new_start + report.line - 1
+        if report.rule == "F821" and (name := _unbound(change, report.message)):
+            message = f"Uses `{name}`, which the change no longer imports or defines. Bring it back."
+            found.append(Finding("name-gone", "bug", "stop", change.path, line, message, 457))
+        elif change.is_whole or not codes()[report.rule].get("whole"):
             found.append(replace(_weighed(report), path=change.path, line=line))
     return found, linted.faults
+
+
+def _unbound(change: FileChange, message: str) -> str:
+    """The name that ruff says is undefined, if the change takes away what binds it at the top of the file."""
+    name = short_quote(message).split("`")[1]
+    binds = re.compile(
+        rf"(?:(?:from .+ )?import .*|(?:async )?def |class |(?={re.escape(name)} ?[:=])){re.escape(name)}\b"
+    )
+    is_gone = any(binds.match(line) for _, line in change.removed)
+    return name if is_gone and not any(binds.match(line) for _, line in change.added) else ""
 
 
 def _weighed(report: LinterFinding) -> Finding:

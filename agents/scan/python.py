@@ -1,9 +1,8 @@
 """Parses Python: whole files, and what is cut out of one, such as a hunk of a diff.
 
 A hunk may start and end anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
-surroundings: how many lines of context to drop at either edge, and which brackets or quotes are open there. Both
-sides of a hunk share their context. So a repair under which the old side parses must also serve the new side. If none
-does, the change itself broke the syntax.
+surroundings: which brackets or quotes are open there. Both sides of a hunk share their context. So a repair under
+which the old side parses must also serve the new side. If none does, the change itself broke the syntax.
 """
 
 from __future__ import annotations
@@ -203,7 +202,6 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
     """
     old_lines = [(line.old_no or 0, line.text, line.tag == "-") for line in hunk.lines if line.tag != "+"]
     new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
-    tags = "".join(line.tag for line in hunk.lines)
     budget = allowed
     old_cost, new_cost = tokens_in(hunk.old_text()) + 25, tokens_in(hunk.new_text()) + 25
     if old_cost + new_cost > TOKENS_MAX:
@@ -211,53 +209,38 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
     only_old: PythonPiece | None = None
     error: tuple[int, str] | None = None
     broken = ""
-    for top, bottom in _trims(len(tags) - len(tags.lstrip(" ")), len(tags) - len(tags.rstrip(" "))):
-        old_cut = old_lines[top : len(old_lines) - bottom]
-        new_cut = new_lines[top : len(new_lines) - bottom]
-        is_bare = not any(text.strip() for _, text, _ in old_cut)
-        # If the old side is empty, the open brackets and quotes are read from the new side.
-        for repair in _repairs(new_cut if is_bare else old_cut):
-            old, _ = _try(path, old_cut, repair)
-            budget -= old_cost
-            if isinstance(old, PythonPiece) or is_bare:
-                new, source = _try(path, new_cut, repair)
-                budget -= new_cost
-                if isinstance(new, PythonPiece):
-                    return Sides(old if isinstance(old, PythonPiece) else None, new), allowed - budget
-                if isinstance(old, PythonPiece) and not (repair.is_text or repair.is_guess or new.is_limit):
-                    if error is None and _holds_code(old.tree):
-                        error, broken = (new.line, new.message), source
-                    only_old = only_old or old
-            if budget < 0:
-                return Sides(only_old, None, unread=TOO_MANY), allowed - budget
-        if error is not None:
-            break  # dropping more lines of a text that parses would only hide a fault
+    is_bare = not any(text.strip() for _, text, _ in old_lines)
+    # If the old side is empty, the open brackets and quotes are read from the new side.
+    for repair in _repairs(new_lines if is_bare else old_lines):
+        old, _ = _try(path, old_lines, repair)
+        budget -= old_cost
+        if isinstance(old, PythonPiece) or is_bare:
+            new, source = _try(path, new_lines, repair)
+            budget -= new_cost
+            if isinstance(new, PythonPiece):
+                return Sides(old if isinstance(old, PythonPiece) else None, new), allowed - budget
+            if isinstance(old, PythonPiece) and not (repair.is_guess or new.is_limit):
+                if error is None and _holds_code(old.tree):
+                    error, broken = (new.line, new.message), source
+                only_old = only_old or old
+        if budget < 0:
+            return Sides(only_old, None, unread=TOO_MANY), allowed - budget
     return Sides(only_old, None, error, broken), allowed - budget
 
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
-    """The supposed surroundings of a fragment. ``is_text``: it is inside a string, so it is not code.
+    """The supposed surroundings of a fragment.
 
     ``is_guess``: nothing in the fragment requires it, so it proves no syntax error.
     """
 
     before: str = ""
     after: str = ""
-    is_text: bool = False
     is_guess: bool = False
 
 
 _Numbered = tuple[int, str, bool]
-
-
-def _trims(leading: int, trailing: int) -> Iterator[tuple[int, int]]:
-    """How many lines of context to drop at the top and the bottom, if they do not parse there."""
-    yield 0, 0
-    if leading:
-        yield 1, 0
-    if trailing:
-        yield 0, 1
 
 
 def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
@@ -267,18 +250,16 @@ def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
     if not unmatched:
         yield _Repair("", after)
         # A line such as `timeout=3,` is also a statement by itself, but here it is an argument.
-        for opener, closer in (("f(", ")"), ("[", "]"), ("{", "}"), ("def f(", "): pass")):
+        for opener, closer in (("f(", ")"), ("{", "}"), ("def f(", "): pass")):
             yield _Repair(opener, after + closer, is_guess=True)
     else:
         outer, *inner = (_OPENER[bracket] for bracket in reversed(unmatched))
-        for opener in ("f(", "def f(", "class f(") if outer == "(" else (outer,):
+        for opener in ("f(", "def f(") if outer == "(" else (outer,):
             yield _Repair(opener + "".join(inner), after)
     for quote in ('"""', "'''"):
         if quote in text:  # it may start inside a docstring, surely so if their number is odd
             closers = _scan(quote + "\n" + text).closers()
             yield _Repair(quote, closers, is_guess=not text.count(quote) % 2)
-        elif quote not in text:
-            yield _Repair(quote, quote, is_text=True)
 
 
 def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[PythonPiece | Unparsable, str]:
@@ -293,8 +274,6 @@ def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[Python
     if isinstance(tree, Unparsable):
         number = numbers[tree.line - 1] if 0 < tree.line <= len(numbers) else 0
         return replace(tree, line=number or [*changed, *(no for no, _, _ in lines[:1]), 0][0]), source
-    if repair.is_text:
-        return Unparsable(0, "it may be the inside of a string", is_limit=True), source
     return PythonPiece(path, source, tree, tuple(numbers), frozenset(changed), False), source
 
 
@@ -332,7 +311,7 @@ def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list
     tail = (
         [repair.after + (": pass" if marked and _HEADER.match(marked[-1][1]) else "")] if repair.after else []
     )
-    if not (repair.is_text or repair.after):
+    if not repair.after:
         code = (text.split("  #", 1)[0].rstrip() for text in reversed(texts))
         last = next((text for text in code if text.strip() and not text.lstrip().startswith("#")), "")
         tail = _completion(marked, ends_open=last.endswith(":"))

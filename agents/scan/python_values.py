@@ -13,10 +13,150 @@ from typing import TypeGuard
 
 from council.agents.scan.python import parse
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.python_names import ITEMS_MAX, NameFacts
 
-FOLLOWED_MAX = 8  # values in values
+FOLLOWED_MAX = 8  # names of names, and values in values; more is a cycle or a puzzle
+DEPTH_MAX = 100  # of operations in operations: Python itself stops at some hundreds
+ITEMS_MAX = 64  # of a list; a longer command is a table
+VALUES_MAX = 50_000  # that are followed in one text
 WRITTEN_CHARS_MAX = 2_000  # of a call; a longer one stays as it is
+_SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
+_BUILDS = ("format", "join", "replace")
+_BUILT = (ast.JoinedStr, ast.BinOp, ast.List, ast.Tuple)
+_CALLABLE = (ast.Name, ast.Attribute, ast.Call)
+
+
+class NameFacts:
+    """What the visible assignments and imports say about names."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.values: dict[str, list[ast.expr]] = {}
+        self.grown: dict[str, list[ast.expr]] = {}  # the values appended to the list of that name
+        self.imported: dict[str, str] = {}
+        self.given: set[str] = set()  # the parameters of functions
+        self._fixed: dict[int, bool] = {}  # by id: the nodes live as long as their tree
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign():
+                    for target in node.targets:
+                        self._assign(target, node.value)
+                case ast.AnnAssign() | ast.NamedExpr():
+                    self._assign(node.target, node.value)
+                case ast.AugAssign():
+                    self._assign(node.target, ast.BinOp(ast.Constant(""), ast.Add(), node.value))
+                case ast.withitem():
+                    self._assign(node.optional_vars, node.context_expr)
+                case ast.Call() if last_of(node.func) in ("append", "extend", "insert"):
+                    self.grown.setdefault(dotted(node.func).rpartition(".")[0], []).extend(node.args[-1:])
+                case ast.Import():
+                    self.imported.update({item.asname: item.name for item in node.names if item.asname})
+                case ast.ImportFrom():
+                    for item in node.names:
+                        self.imported[item.asname or item.name] = f"{node.module}.{item.name}"
+                case ast.arg():
+                    self.given.add(node.arg)
+
+    def _assign(self, target: ast.expr | None, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name) and value is not None:
+            self.values.setdefault(target.id, []).append(value)
+
+    def origin(self, name: str) -> str:
+        """A dotted name, with the alias of its import resolved."""
+        first, dot, rest = name.partition(".")
+        return self.imported.get(first, first) + dot + rest
+
+    def called(self, call: ast.Call) -> str:
+        """The dotted name of a called function, with aliases, imports and getattr with a literal resolved."""
+        node: ast.expr = call.func
+        for _ in range(FOLLOWED_MAX):
+            values = self.values.get(node.id, []) if isinstance(node, ast.Name) else []
+            if len(values) != 1 or not isinstance(values[0], _CALLABLE):
+                break
+            node = values[0]
+        if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
+            name = literal(node.args[1])
+            return f"{self.origin(dotted(node.args[0]))}.{name}" if name else ""
+        return self.origin(dotted(node))
+
+    def resolve(self, node: ast.expr) -> ast.expr:
+        """The value of a name: one that is put together at run time, or the last if all are fixed; or itself."""
+        for _ in range(FOLLOWED_MAX):
+            if not isinstance(node, ast.Name) or not (choices := self.values.get(node.id, [])[:ITEMS_MAX]):
+                break
+            built = (value for value in choices if _is_built(value) and not self.is_fixed(value))
+            if (value := next(built, None)) is None:
+                if node.id in self.given or not all(map(self.is_fixed, choices)):
+                    break
+                value = choices[-1]
+            node = value
+        return node
+
+    def items(self, node: ast.expr, depth: int = 0) -> list[ast.expr]:
+        """The visible items of a list: literal, added, or appended to its name."""
+        grown = self.grown.get(node.id, [])[:ITEMS_MAX] if isinstance(node, ast.Name) else []
+        node = self.resolve(node)
+        if isinstance(node, ast.BinOp) and depth < FOLLOWED_MAX:
+            sides = [self.items(side, depth + 1) or [side] for side in (node.left, node.right)]
+            return [*sides[0], *sides[1], *grown][:ITEMS_MAX]
+        return [*node.elts[:ITEMS_MAX], *grown][:ITEMS_MAX] if isinstance(node, ast.List | ast.Tuple) else []
+
+    def is_fixed(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether the source alone says what a value is, as far as it can be seen."""
+        known = self._fixed.get(id(node))
+        if known is None:
+            self._fixed[id(node)] = False  # the value of a name that is defined by itself
+            parts = self._parts(node) if depth <= DEPTH_MAX else None
+            known = parts is not None and len(parts) <= 2 * ITEMS_MAX
+            known = known and all(self.is_fixed(part, depth + 1) for part in parts or ())
+            self._fixed[id(node)] = known
+        return known
+
+    def _parts(self, node: ast.expr) -> list[ast.expr] | None:
+        """The values that all must be fixed for this one to be; None if it is not."""
+        match node:
+            case ast.Constant():
+                return []
+            case ast.Name(id=name) if name in self.values:
+                return [*self.values[name], *self.grown.get(name, [])]
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                return [] if name.isupper() or "placeholder" in name.lower() else None
+            case ast.List() | ast.Tuple() | ast.Set():
+                return node.elts
+            case ast.JoinedStr():
+                return [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+            case ast.BinOp(left=ast.Constant() | ast.List() as repeated, op=ast.Mult()):
+                return [repeated]  # "?" * n
+            case ast.BinOp():
+                return [node.left, node.right]
+            case ast.IfExp():
+                return [node.body, node.orelse]
+            case ast.ListComp() | ast.GeneratorExp():
+                return [node.elt]
+            case ast.Call() if last_of(node.func) in _SAFE_CALLS:
+                return []
+            case ast.Call(func=ast.Attribute(attr=attr, value=value)) if attr in (*_BUILDS, "strip", "lower"):
+                return [value, *node.args, *(item.value for item in node.keywords)]
+        return None
+
+
+def _is_built(node: ast.expr) -> bool:
+    return isinstance(node, _BUILT) or (isinstance(node, ast.Call) and last_of(node.func) in _BUILDS)
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """The value of a keyword argument, if it is given."""
+    return next((item.value for item in call.keywords if item.arg == name), None)
+
+
+def last_of(node: ast.AST | None) -> str:
+    return dotted(node).rsplit(".", 1)[-1]
+
+
+def literal(node: ast.AST | None) -> str:
+    """The text of a literal, or of two that are added; "" for anything else."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = node.left, node.right
+        return literal(left) + literal(right) if _is_text(left) and _is_text(right) else ""
+    return node.value if isinstance(node, ast.expr) and _is_text(node) else ""
 
 
 def written_out(text: str) -> str:
@@ -27,7 +167,7 @@ def written_out(text: str) -> str:
     try:
         names = NameFacts(tree)
         # Found before any is rewritten, and the outermost of those that lie in each other.
-        found = _changed(tree, _Writer(tree, names))
+        found = _changed(tree, _Writer(names))
     except RecursionError:
         return text
     lines = [line.encode() for line in text.split("\n")]
@@ -68,9 +208,9 @@ class _Text(ast.Constant):
 
 
 class _Writer(ast.NodeTransformer):
-    def __init__(self, tree: ast.Module, names: NameFacts) -> None:
+    def __init__(self, names: NameFacts) -> None:
         self._names = names
-        self._given = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        self._left = VALUES_MAX
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = self._names.called(node)
@@ -79,11 +219,6 @@ class _Writer(ast.NodeTransformer):
         node.keywords = [part for item in node.keywords for part in self._keyword(item)]
         node.args = [self._value(arg) for arg in node.args]
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "setattr" and len(node.args) == 3:
-            name, value = node.args[1:]
-            if isinstance(name, ast.Constant) and str(name.value).isidentifier():
-                target = ast.Attribute(node.args[0], str(name.value))
-                return ast.Assign([target], value, lineno=node.lineno)
         return node
 
     def _keyword(self, item: ast.keyword) -> list[ast.keyword]:
@@ -91,7 +226,9 @@ class _Writer(ast.NodeTransformer):
             if isinstance(item.value, ast.Name) and item.value.id in self._names.imported:
                 return [ast.keyword(item.arg, ast.Name(self._names.imported[item.value.id]))]
             return [ast.keyword(item.arg, self._value(item.value))]
-        mapping = self._names.resolve(item.value)
+        mapping = item.value
+        if isinstance(mapping, ast.Name) and mapping.id in self._names.values:
+            mapping = self._names.values[mapping.id][-1]
         if isinstance(mapping, ast.Call) and dotted(mapping.func) == "dict" and not mapping.args:
             return list(mapping.keywords)
         keys = mapping.keys if isinstance(mapping, ast.Dict) else []
@@ -108,31 +245,23 @@ class _Writer(ast.NodeTransformer):
 
     def _value(self, node: ast.expr, depth: int = 0) -> ast.expr:
         """What an argument stands for: a literal, a list with its items, a text with its parts, or itself."""
-        kind = self._names.kind(node)
-        if depth > FOLLOWED_MAX or (
-            kind == "unknown" and isinstance(node, ast.Name | ast.Attribute | ast.Call)
-        ):
-            is_seen = depth <= FOLLOWED_MAX and self._is_list(node) and not self._is_given(node)
-            return ast.List(self._names.items(node)) if is_seen else node
+        self._left -= 1
+        if depth > FOLLOWED_MAX or self._left < 0:
+            return node
+        sides = (node.left, node.right) if _is_sum(node) else (node,)
+        if not isinstance(node, ast.List | ast.Tuple) and any(map(self._is_list, sides)):
+            items = self._names.items(node)
+            self._left -= len(items)
+            return ast.List(items)
         if isinstance(node, ast.Name):
-            if kind == "constant" and self._is_given(node):
-                return node
-            if self._is_list(node):
-                return ast.List(self._names.items(node))
             value = self._names.resolve(node)
-            return node if value is node or isinstance(value, ast.Name) else self._value(value, depth + 1)
-        if _is_sum(node) and any(self._is_list(side) for side in (node.left, node.right)):
-            return ast.List(self._names.items(node))
-        if isinstance(node, ast.JoinedStr | ast.BinOp) or _is_join(node):
-            parts = self._parts(node, depth)
-            return _told(parts) if parts else node
-        return node
+            return node if isinstance(value, ast.Name) else self._value(value, depth + 1)
+        return (
+            _told(self._parts(node, depth)) if isinstance(node, ast.JoinedStr | ast.BinOp) else None
+        ) or node
 
     def _is_list(self, node: ast.expr) -> bool:
         return isinstance(self._names.resolve(node), ast.List | ast.Tuple)
-
-    def _is_given(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id in self._given
 
     def _parts(self, node: ast.expr, depth: int) -> list[ast.expr]:
         """The parts of a text that is put together; empty for a sum that is no text."""
@@ -143,12 +272,6 @@ class _Writer(ast.NodeTransformer):
                 self._parts(side, depth + 1) or [self._part(side, depth)] for side in (node.left, node.right)
             ]
             return [*sides[0], *sides[1]] if any(map(_is_text, (*sides[0], *sides[1]))) else []
-        if _is_join(node):
-            assert isinstance(node, ast.Call)
-            assert isinstance(node.func, ast.Attribute)
-            words = self._names.items(node.args[0]) if depth <= 2 * FOLLOWED_MAX else []
-            told = [self._parts(word, depth + 1) or [self._part(word, depth)] for word in words]
-            return [part for word in told for part in (node.func.value, *word)][1:]
         return []
 
     def _part(self, node: ast.expr, depth: int) -> ast.expr:
@@ -156,11 +279,7 @@ class _Writer(ast.NodeTransformer):
         value = self._value(inner, depth + 1)
         if _is_text(value):
             return value
-        return (
-            ast.Constant("?")
-            if self._names.kind(inner) == "constant" and not self._is_given(inner)
-            else inner
-        )
+        return ast.Constant("?") if self._names.is_fixed(inner) else inner
 
 
 def _is_text(node: ast.expr) -> TypeGuard[_Text]:
@@ -171,18 +290,10 @@ def _is_sum(node: ast.expr) -> TypeGuard[ast.BinOp]:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
 
 
-def _is_join(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "join"
-        and _is_text(node.func.value)
-        and len(node.args) == 1
-    )
-
-
-def _told(parts: list[ast.expr]) -> ast.expr:
-    """Parts as one literal, if all are literals, or else as an f-string."""
+def _told(parts: list[ast.expr]) -> ast.expr | None:
+    """Parts as one literal, if all are literals, or else as an f-string; None if there are none."""
+    if not parts:
+        return None
     # An f-string with a line feed would be written over two lines.
     told = [ast.Constant(part.value.replace("\n", " ")) if _is_text(part) else part for part in parts]
     if all(map(_is_text, told)):

@@ -94,7 +94,7 @@ def _python_findings(
         )
         yield Finding(f"removed-{gone.kind}", "guard", weight, gone.path, gone.line, message, 862)
     yield from (finding for piece in source_new for finding in _swallows(piece))
-    yield from callers.findings(old, new)
+    yield from callers.became_async(old, new)
 
 
 def _swallows(piece: PythonPiece) -> Iterator[Finding]:

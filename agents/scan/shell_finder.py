@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from council.agents.scan.python import TOKENS_MAX, parse, tokens_in
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.python_names import NameFacts, keyword
+from council.agents.scan.python_values import NameFacts, keyword
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file

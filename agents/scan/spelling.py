@@ -11,78 +11,23 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from council.agents.scan.personal import words
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python_values import written_out
 
 # Modules whose calls the rules name in full.
-_PYTHON = frozenset(
-    [
-        "os",
-        "subprocess",
-        "pickle",
-        "cPickle",
-        "dill",
-        "marshal",
-        "shelve",
-        "yaml",
-        "requests",
-        "httpx",
-        "urllib",
-        "hashlib",
-        "random",
-        "ssl",
-        "tempfile",
-        "tarfile",
-        "zipfile",
-        "shutil",
-        "socket",
-        "jwt",
-        "xml",
-        "lxml",
-        "sqlite3",
-        "importlib",
-        "ctypes",
-        "builtins",
-        "commands",
-        "popen2",
-        "asyncio",
-        "paramiko",
-        "ftplib",
-        "telnetlib",
-        "jinja2",
-        "torch",
-        "joblib",
-        "numpy",
-        "pandas",
-        "logging",
-        "secrets",
-        "base64",
-        "codecs",
-        "re",
-        "time",
-        "threading",
-        "sys",
-        "aiohttp",
-    ]
+_PYTHON = words(
+    """
+    os subprocess pickle cPickle dill marshal shelve yaml requests httpx urllib hashlib random ssl
+    tempfile tarfile zipfile shutil socket jwt xml lxml sqlite3 importlib ctypes builtins commands
+    popen2 asyncio paramiko ftplib telnetlib jinja2 torch joblib numpy pandas logging secrets base64
+    codecs re time threading sys aiohttp
+    """
 )
-_JAVASCRIPT = frozenset(
-    [
-        "child_process",
-        "fs",
-        "fs/promises",
-        "crypto",
-        "vm",
-        "http",
-        "https",
-        "path",
-        "os",
-        "url",
-        "net",
-        "tls",
-        "dns",
-        "axios",
-        "jsonwebtoken",
-    ]
+_JAVASCRIPT = words(
+    """
+    child_process fs fs/promises crypto vm http https path os url net tls dns axios jsonwebtoken
+    """
 )
 ALIASES_MAX = 200
 
@@ -154,6 +99,5 @@ def _in_javascript(text: str) -> Iterator[tuple[str, str]]:
             if whole:
                 yield whole, f"{name}.{member}" if member else name
             for part in (parts or "").split(","):
-                words = re.findall(r"\w+", part)
-                if words:
-                    yield words[-1], f"{name}.{words[0]}"
+                if named := re.findall(r"\w+", part):
+                    yield named[-1], f"{name}.{named[0]}"

@@ -46,7 +46,7 @@ def test_minds_on_threads_of_their_own_may_all_parse() -> None:
 
 
 def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("council.agents.scan.python.EFFORT_TOKENS_MAX", 20_000)
+    monkeypatch.setattr("council.agents.scan.python.EFFORT_TOKENS_MAX", 5_000)
     bad = "".join(f" )( if {n} ((\n" for n in range(12))
     hunk = "@@ -{0},25 +{0},25 @@\n" + bad + "-x = (\n+y = (\n" + bad
     diff = "--- a/a.py\n+++ b/a.py\n" + "".join(hunk.format(1 + 100 * n) for n in range(40))
@@ -61,4 +61,4 @@ def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch)
     found = [sides for _, _, sides in sides_of(read_changes(diff).files)]
     assert len(found) == 40
     assert found[-1].unread == TOO_MANY
-    assert 0 < parsed < 20_000 + 40 * 1_000
+    assert 0 < parsed < 5_000 + 40 * 1_000

@@ -1,5 +1,7 @@
 """The codes of ruff as data: each row's examples, and both sides of a change."""
 
+import pytest
+
 from council.agents.scan.change import read_changes
 from council.agents.scan.finding import CODE, WEIGHTS
 from council.agents.scan.linters import codes, findings, lint, of_changes
@@ -61,3 +63,27 @@ def test_the_hunks_of_a_change_are_linted_with_the_lines_of_the_file() -> None:
     found, faults = of_changes(read_changes(diff).files, HANG_S)
     assert faults == ()
     assert {(one.rule, one.place) for one in found} == {("ruff-F632", "a.py:41"), ("ruff-S307", "a.py:41")}
+
+
+@pytest.mark.parametrize(
+    ("gone", "put", "kept", "is_found"),
+    [
+        ("import json", "import os", "json.loads(text)", True),
+        ("from app.auth import check_user", "from app.auth import check_users", "check_user(text)", True),
+        ("LIMIT = 3", "MOST = 3", "text > LIMIT", True),
+        ("def helper(a): return a", "def assist(a): return a", "helper(text)", True),
+        ("import numpy as np", "import numpy", "np.mean(text)", True),
+        ("import json", "import simplejson as json", "json.loads(text)", False),
+        ("from app.auth import text", "import os", "text(1)", False),
+        ("import json", "import os", "jsonify(text)", False),
+    ],
+)
+def test_a_name_that_the_change_no_longer_binds_is_found_in_a_hunk(
+    gone: str, put: str, kept: str, is_found: bool
+) -> None:
+    diff = f"--- a/a.py\n+++ b/a.py\n@@ -21,4 +21,4 @@\n-{gone}\n+{put}\n \n def load(text):\n     return {kept}\n"
+    found, faults = of_changes(read_changes(diff).files, HANG_S)
+    assert faults == ()
+    assert [(one.rule, one.weight, one.place) for one in found] == [
+        ("name-gone", "stop", "a.py:24")
+    ] * is_found

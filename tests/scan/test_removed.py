@@ -748,76 +748,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
      deny()
 """),
     ]),
-    ("became-generator", "stop", [
-        ("app/rows.py", f"""
- def delete_rows(table):
--    {old}
-+    for row in table:
-+        {new}
-
- def clean(table):
-     delete_rows(table)
-     return 1
-""")
-        for old, new in (
-            ("return table.clear()", "yield row.delete()"), ("table.clear()", "yield row"),
-            ("return 0", "yield row, row.delete()"), ("return [row.drop() for row in table]", "yield row.drop()"),
-            ("return None", "yield from row.parts()"),
-        )
-    ]),
-    ("signature-changed", "ask", [
-        ("app/rows.py", f"""
--def load(path, mode, strict=False):
-+def load({parameters}):
-     return path
-
- def first():
-     return load({call})
-""")
-        for parameters, call in (
-            ("path, mode", "'a', 'r', strict=True"), ("path", "'a', 'r'"),
-            ("path, how, strict=False", "'a', mode='r'"),
-            ("mode, path, strict=False", "'a', 'r'"), ("path, mode, limit, strict=False", "'a', 'r'"),
-        )
-    ]),
-    ("name-gone", "stop", [
-        ("app/a.py", """
--import json
- import os
-
- def load(text):
-     return json.loads(text)
-"""),
-        ("app/a.py", """
--from app.auth import check_user
-+from app.auth import check_users
-
- def load(user):
-     return check_user(user)
-"""),
-        ("app/a.py", """
--LIMIT = 3
-+MOST = 3
-
- def is_full(n):
-     return n > LIMIT
-"""),
-        ("app/a.py", """
--def helper(a):
-+def assist(a):
-     return a
-
- def use(b):
-     return helper(b)
-"""),
-        ("app/a.py", """
--import numpy as np
-+import numpy
-
- def mean(rows):
-     return np.mean(rows)
-"""),
-    ]),
     ("syntax", "stop", [
         ("app/a.py", """
  def load(text):
@@ -1086,37 +1016,6 @@ GOOD: list[Change] = [
 
  def welcome(user, mailer):
      mailer.post(user.mail)
-"""),
-    ("app/rows.py", """
- def rows_of(table):
--    return list(table)
-+    yield from table
-
- def clean(table):
-     for row in rows_of(table):
-         row.clean()
-"""),
-    ("app/rows.py", """
--def load(path, mode):
-+def load(path, mode, strict=False):
-     return path
-
- def first():
-     return load('a', 'r')
-"""),
-    ("app/a.py", """
--import json
-+import simplejson as json
-
- def load(text):
-     return json.loads(text)
-"""),
-    ("app/a.py", """
--from app.auth import check
- import os
-
- def load(check):
-     return check(1)
 """),
     ("src/mail.js", """
 -async function sendMail(to) {
