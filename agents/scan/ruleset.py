@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ EXAMPLES = ".examples.yml"
 # The languages that ast-grep parses, each with an extension that it knows.
 PARSED = {language.ast_grep: f".{language.extensions[0]}" for language in LANGUAGES if language.ast_grep}
 
+_WILD = re.compile(r"[*?\[]")
 _ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
@@ -82,23 +83,26 @@ class _LineRule(_Common, rename={"cut": "from", "put": "to"}):
     comments: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """The files that a rule is for: with a path that ``wanted`` matches, if given, and ``unwanted`` does not.
-
-    ``globs`` are those of ``wanted``.
-    """
+    """The files that a rule is for: with a path that one of ``globs`` matches, if there are any, and no ``unwanted``."""
 
     globs: tuple[str, ...]
-    wanted: Regex | None
-    unwanted: Regex | None
+    unwanted: tuple[str, ...]
 
     def holds_for(self, path: str) -> bool:
         """Whether its globs match a path, or the path's last part."""
         names = path, path.rsplit("/", 1)[-1]
-        if self.unwanted and any(map(self.unwanted.match, names)):
+        if any(_fits(name, glob) for glob in self.unwanted for name in names):
             return False
-        return self.wanted is None or any(map(self.wanted.match, names))
+        return not self.globs or any(_fits(name, glob) for glob in self.globs for name in names)
+
+
+def _fits(name: str, glob: str) -> bool:
+    ending = glob[1:]
+    if glob[:1] == "*" and not _WILD.search(ending):  # most globs are *.py and such
+        return name.endswith(ending)
+    return fnmatch.fnmatchcase(name, glob)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,7 +288,7 @@ def _made(meta: _Common, id: str, message: str, place: str, **more: Any) -> Rule
         cwe=meta.cwe,
         when=meta.when,
         place=place,
-        scope=Scope(tuple(wanted), _globs(wanted), _globs(unwanted)),
+        scope=Scope(tuple(wanted), tuple(unwanted)),
         near=_compiled(meta.near),
         unless=_compiled(meta.unless),
         **more,
@@ -308,7 +312,3 @@ def check_regexes(rule: Rule) -> None:
             raise RuleError(
                 f"{rule.place}: rule {rule.id}: {name} is no regular expression: {error}"
             ) from error
-
-
-def _globs(globs: Sequence[str]) -> Regex | None:
-    return Regex("|".join(map(fnmatch.translate, globs))) if globs else None
