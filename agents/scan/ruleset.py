@@ -85,7 +85,7 @@ class _LineRule(_Common, rename={"cut": "from", "put": "to"}):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The files that a rule is for: with a path that one of ``globs`` matches, if there are any, and no ``unwanted``."""
+    """The files that a rule is for: one of ``globs`` matches the path, if there are any, and no ``unwanted`` does."""
 
     globs: tuple[str, ...]
     unwanted: tuple[str, ...]

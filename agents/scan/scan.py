@@ -179,7 +179,8 @@ def _scanned(case: Case, own: Own) -> Findings:
     timeout_s = max(1.0, min(SECONDS_MAX, case.time_left_s / 2))
     changes = texts.changes
     unread = [*texts.reading.faults, *filter(None, map(_unreadable, changes))]
-    shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action)
+    folded = constants.fold(changes)
+    shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action, folded)
     pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
     with ThreadPoolExecutor(3) as pool:
         scanned = pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s)
@@ -189,7 +190,13 @@ def _scanned(case: Case, own: Own) -> Findings:
         ]
         found = compare(lines.matches(pieces, own.over(line_rules())), pieces)
         gone, gone_unread = removed.findings(changes)
-        found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
+        found += [
+            *gone,
+            *shell,
+            *hidden.findings(changes),
+            *_secrets(texts),
+            *constants.findings(changes, folded),
+        ]
         found += [*_programs(changes), *own.touched(changes), *_broken_blocks(texts.code)]
         unread += [*gone_unread, *shell_unread]
         failed: list[str] = []

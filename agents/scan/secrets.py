@@ -118,7 +118,7 @@ def finding_of(spot: PrivateSpot, path: str, line: int, weight: Weight | None = 
     return Finding(spot.rule, spot.family, weight or shape.weights[spot.grade], path, line, message, cwe)
 
 
-def named_finding(name: str, value: str, path: str, line: int, *, lenient: bool) -> Finding | None:
+def named_finding(name: str, value: str, path: str, line: int) -> Finding | None:
     """A value that its name makes a secret, as a finding."""
     grade = named_secret(name, value)
     if grade is None:
@@ -126,7 +126,7 @@ def named_finding(name: str, value: str, path: str, line: int, *, lenient: bool)
     spot = PrivateSpot(
         "secret assigned by name", "secret", grade, mask(value), 0, 0, 0, "secret-named-secret"
     )
-    return finding_of(spot, path, line, "note" if lenient else None)
+    return finding_of(spot, path, line)
 
 
 def _weigh(spot: PrivateSpot, line: str, *, is_list: bool, lenient: bool) -> Weight:
@@ -250,7 +250,7 @@ def _entropy(value: str, match: re.Match[str], least: str) -> Grade | None:
     return "sure" if not is_placeholder(value) and entropy(value) >= float(least) else None
 
 
-def _decoded(value: str) -> str:
+def decoded(value: str) -> str:
     """The text that base64 encodes, "" if it encodes none."""
     try:
         plain = value.rstrip("=").replace("-", "+").replace("_", "/")
@@ -263,12 +263,12 @@ def _jwt(value: str, match: re.Match[str]) -> Grade | None:
     """A JWT's first part is a JSON object with ``alg``. Documentation's John Doe is fake."""
     head, body, _signature = value.split(".", 2)
     try:
-        header = json.loads(_decoded(head))
+        header = json.loads(decoded(head))
     except (ValueError, RecursionError):
         return None
     if not isinstance(header, dict) or "alg" not in header:
         return None
-    return "fake" if "John Doe" in _decoded(body) or str(header["alg"]).lower() == "none" else "sure"
+    return "fake" if "John Doe" in decoded(body) or str(header["alg"]).lower() == "none" else "sure"
 
 
 def _key_block(value: str, match: re.Match[str]) -> Grade | None:
@@ -279,7 +279,7 @@ def _key_block(value: str, match: re.Match[str]) -> Grade | None:
 
 def _base64(value: str, match: re.Match[str], kind: str) -> Grade | None:
     """Base64 of a text: ``key`` of a private key, ``login`` of a name and a password, ``digits`` of a number."""
-    text = _decoded(value.partition(".")[0] if kind == "digits" else value)
+    text = decoded(value.partition(".")[0] if kind == "digits" else value)
     if kind == "key":
         return "sure" if "PRIVATE KEY-----" in text else None
     if kind == "digits":
