@@ -8,8 +8,10 @@ because hunks seldom parse. What it can't fold it leaves out. No text makes it r
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from council.agents.scan.change import FileChange
 from council.agents.scan.finding import Finding
@@ -36,6 +38,7 @@ _BASE64 = re.compile("b64decode|base64_?decode|decode64|atob|frombase64|base64.*
 _HEX = re.compile("fromhex|unhexlify|hex2bin|parsehex|hex.*decode", re.IGNORECASE)
 _JOINS = frozenset({"join", "Join", "implode", "joinToString"})
 _LISTS = frozenset({"of", "asList", "listOf", "arrayOf", "array"})
+_BETWEEN = "\n\0\n"  # no shape of a secret matches over it
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CODE_OR_URL = re.compile(
     r"https?://|\b(?:eval|exec|system|popen|subprocess|socket|__import__|require|powershell|wget|curl)\b|"
@@ -86,25 +89,26 @@ def fold(changes: Iterable[FileChange]) -> list[Folded]:
     return list(dict.fromkeys(found))
 
 
-def findings(changes: Sequence[FileChange], folded: Iterable[Folded]) -> list[Finding]:
+def findings(changes: Sequence[FileChange], folded: Sequence[Folded]) -> list[Finding]:
     """The secrets, and the code or addresses that were hidden, in the folded texts of changes.
 
     What stands in one piece on an added line is found there, and not again.
     """
     added = {change.path: "\n".join(text for _, text in change.added) for change in changes}
     found = []
+    starts = list(accumulate((len(one.text) + len(_BETWEEN) for one in folded), initial=0))
+    texts = _BETWEEN.join(one.text for one in folded)  # searched at once, because there may be thousands
+    for spot in find_tokens(texts):
+        one = folded[bisect_right(starts, spot.start) - 1]
+        if spot.grade != "fake" and texts[spot.start : spot.end] not in added[one.path]:
+            found.append(finding_of(spot, one.path, one.line))
     for one in folded:
-        raw, path, line = added.get(one.path, ""), one.path, one.line
-        spots = (spot for spot in find_tokens(one.text) if spot.grade != "fake")
-        found += [
-            finding_of(spot, path, line) for spot in spots if one.text[spot.start : spot.end] not in raw
-        ]
-        named = named_finding(one.name, one.text, path, line)
-        if named and one.text not in raw:
+        named = named_finding(one.name, one.text, one.path, one.line)
+        if named and one.text not in added[one.path]:
             found.append(named)
         if one.decoded and (hidden := _CODE_OR_URL.search(one.text)):
             message = f"Hides {hidden.group()!r} in a text that it decodes. Write it in plain text."
-            found.append(Finding("constant-hidden-code", "supply", "ask", path, line, message, 506))
+            found.append(Finding("constant-hidden-code", "supply", "ask", one.path, one.line, message, 506))
     return list(dict.fromkeys(found))
 
 

@@ -28,7 +28,7 @@ def written_out(text: str) -> str:
         names = NameFacts(tree)
         # Found before any is rewritten, and the outermost of those that lie in each other.
         found = _changed(tree, _Writer(tree, names))
-    except RecursionError:
+    except (RecursionError, ValueError):  # ast.unparse can't write every f-string
         return text
     lines = [line.encode() for line in text.split("\n")]
     for old, new in reversed(found):

@@ -116,7 +116,9 @@ def named_finding(name: str, value: str, path: str, line: int) -> Finding | None
     if _NOT_SECRET_NAME.match(name[match.end() : NAME_CHARS_MAX]):
         return None
     grade = _value_grade(match.group().lower(), value[:VALUE_CHARS_MAX], quoted=True)
-    spot = PrivateSpot("secret assigned by name", "secret", grade or "fake", mask(value), 0, 0, 0, "secret-named-secret")
+    spot = PrivateSpot(
+        "secret assigned by name", "secret", grade or "fake", mask(value), 0, 0, 0, "secret-named-secret"
+    )
     return finding_of(spot, path, line) if grade else None
 
 
@@ -346,7 +348,8 @@ def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
 
 
 VALIDATORS: dict[str, Validator] = {
-    "token": _token, "entropy": _entropy, "jwt": _jwt, "key_block": _key_block, "base64": _base64, "userinfo": _userinfo, "scheme": _scheme, "password": _password,
+    "token": _token, "entropy": _entropy, "jwt": _jwt, "key_block": _key_block, "base64": _base64,
+    "userinfo": _userinfo, "scheme": _scheme, "password": _password,
     "named": _named, "any": lambda value, match: None if is_placeholder(value) else "sure",
 }  # fmt: skip
 
