@@ -63,6 +63,7 @@ FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; uml
 # These weigh the same in tests, documents and generated files.
 _EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
 _IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # and these in files that have a generated file's name
+_PROSE = {"text", "markdown"}
 _ARGUMENTS = "the action's arguments"  # a place
 _NAMES = {
     "py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
@@ -259,7 +260,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
     texts.words.append((_ARGUMENTS, "\n".join(told)))
     for block in texts.reading.blocks:
         name = _NAMES.get(block.language, block.language)
-        if (language := BY_NAME.get(name)) and not block.has_diff:
+        if (language := BY_NAME.get(name)) and name not in _PROSE and not block.has_diff:
             place = f"code block at line {block.line}"
             texts.code.append(piece_of(place, language, textwrap.dedent(block.code)))
     return texts
