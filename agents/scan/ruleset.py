@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ EXAMPLES = ".examples.yml"
 # The languages that ast-grep parses, each with an extension that it knows.
 PARSED = {language.ast_grep: f".{language.extensions[0]}" for language in LANGUAGES if language.ast_grep}
 
+_PATHS = re.compile(r"\bpaths: \[((?:\"[^\"\n]*\"|[, ])*)\]")
 _WILD = re.compile(r"[*?\[]")
 _ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
@@ -146,10 +147,24 @@ def code_rules(language: str) -> tuple[Rule, ...]:
     return tuple(rule for file in files for rule in _own(file) if language in rule.languages)
 
 
+def line_rules(paths: Collection[str] | None = None) -> tuple[Rule, ...]:
+    """This package's line rules; with ``paths``, those of files that can have a rule for one. Raises RuleError."""
+    files = files_of(OWN / "lines")
+    if paths is not None:
+        scopes = {file: _scope(file) for file in files}
+        files = [file for file in files if any(map(scopes[file].holds_for, paths))]
+    return tuple(rule for file in files for rule in _own(file))
+
+
 @functools.cache
-def line_rules() -> tuple[Rule, ...]:
-    """This package's line rules. Raises RuleError."""
-    return tuple(rule for file in files_of(OWN / "lines") for rule in _own(file))
+def _scope(file: Path) -> Scope:
+    """The paths that a file's rules are for, by its text, because parsing all files takes longer than most scans."""
+    text = file.read_text("utf-8")
+    lists = _PATHS.findall(text)
+    if len(lists) != text.count("id: "):  # a rule may be for every path
+        return Scope((), ())
+    globs = [glob for each in lists for glob in re.findall(r"\"([^\"]*)\"", each)]
+    return Scope(tuple(dict.fromkeys(glob for glob in globs if not glob.startswith("!"))), ())
 
 
 @functools.cache

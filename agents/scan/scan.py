@@ -188,7 +188,7 @@ def _scanned(case: Case, own: Own) -> Findings:
             pool.submit(_code, pieces, own, timeout_s),
             pool.submit(linters.of_changes, changes, timeout_s),
         ]
-        found = compare(lines.matches(pieces, own.over(line_rules())), pieces)
+        found = compare(lines.matches(pieces, own.over(line_rules({piece.path for piece in pieces}))), pieces)
         gone, gone_unread = removed.findings(changes)
         found += [
             *gone,
