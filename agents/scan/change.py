@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal, cast
 
 from unidiff.errors import UnidiffParseError
@@ -174,34 +174,20 @@ class ScannedText:
 
 def narrowed(change: FileChange) -> FileChange:
     """A change of a long file without the lines that are far from changed ones; its first lines stay, for imports."""
-    if (
-        change.kind != "modified"
-        or not change.is_whole
-        or len(change.hunks) != 1
-        or _DATA.search(change.path)
-    ):
-        return change
-    lines = change.hunks[0].lines
-    if len(lines) <= LONG_LINES:
+    lines = change.hunks[0].lines if len(change.hunks) == 1 else ()
+    is_long = change.is_whole and len(lines) > LONG_LINES
+    if not is_long or change.kind != "modified" or _DATA.search(change.path):
         return change
     kept = set(range(HEAD_LINES))
     for at, line in enumerate(lines):
         if line.tag != " ":
-            kept.update(range(max(0, at - NEAR_LINES), at + NEAR_LINES + 1))
-    hunks: list[list[DiffLine]] = []
-    before = -2
-    for at in sorted(kept & set(range(len(lines)))):
-        if at != before + 1:
-            hunks.append([])
-        hunks[-1].append(lines[at])
-        before = at
-    return replace(change, hunks=tuple(map(_hunk_of, hunks)), is_whole=False)
-
-
-def _hunk_of(lines: Sequence[DiffLine]) -> Hunk:
-    old = next((line.old_no for line in lines if line.old_no), 0)
-    new = next((line.new_no for line in lines if line.new_no), 0)
-    return Hunk(old or 0, new or 0, tuple(lines))
+            kept.update(range(max(0, at - NEAR_LINES), min(len(lines), at + NEAR_LINES + 1)))
+    hunks = []
+    for _, run in groupby(enumerate(sorted(kept)), key=lambda pair: pair[1] - pair[0]):  # adjacent lines
+        part = tuple(lines[at] for _, at in run)
+        old = next((line.old_no for line in part if line.old_no), 0)
+        hunks.append(Hunk(old, next((line.new_no for line in part if line.new_no), 0), part))
+    return replace(change, hunks=tuple(hunks), is_whole=False)
 
 
 def read_changes(text: str) -> ScannedText:
@@ -575,9 +561,8 @@ def _names(section: _Section) -> tuple[str | None, str | None]:
     if _NULL not in (old, new) and old[:2] == new[:2]:
         has_prefixes = False  # git --no-prefix on a folder named "a"
     sides = [None if name == _NULL else name[2:] if has_prefixes else name for name in (old, new)]
-    return None if "new file mode" in headers else sides[
-        0
-    ], None if "deleted file mode" in headers else sides[1]
+    old_side = None if "new file mode" in headers else sides[0]
+    return old_side, None if "deleted file mode" in headers else sides[1]
 
 
 def _split_git_names(names: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from council.agents.scan.compare import Match
 from council.agents.scan.line_pairs import difference
 from council.agents.scan.pieces import Piece
-from council.agents.scan.ruleset import LinePattern, Rule
+from council.agents.scan.ruleset import LinePattern, Rule, Scope
 
 LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
 CHUNK_CHARS = 4_000  # a pattern that runs on over lines takes the square of a chunk's length at most
@@ -25,11 +25,15 @@ _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 def matches(pieces: Sequence[Piece], rules: Iterable[Rule]) -> list[Match]:
     """Where the rules match, on both sides."""
     found: list[Match] = []
-    patterns = [(rule, rule.line) for rule in rules if rule.line]
+    by_scope: dict[Scope, list[_Held]] = {}
+    for rule in rules:
+        if rule.line:
+            by_scope.setdefault(rule.scope, []).append((rule, rule.line))
     by_path: dict[str, list[_Held]] = {}
     for piece in pieces:
         if piece.path not in by_path:
-            by_path[piece.path] = [each for each in patterns if each[0].scope.holds_for(piece.path)]
+            fitting = [held for scope, held in by_scope.items() if scope.holds_for(piece.path)]
+            by_path[piece.path] = [each for held in fitting for each in held]
         if held := by_path[piece.path]:
             found.extend(_in_piece(piece, [each for each in held if each[0].when != "pair"]))
     changed = {(piece.hunk, piece.is_new): piece for piece in pieces if piece.hunk >= 0}

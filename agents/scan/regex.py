@@ -24,10 +24,6 @@ class Regex:
         """As ``re.Pattern.search``."""
         return self.compiled().search(text)
 
-    def match(self, text: str) -> re.Match[str] | None:
-        """As ``re.Pattern.match``."""
-        return self.compiled().match(text)
-
     def fullmatch(self, text: str) -> re.Match[str] | None:
         """As ``re.Pattern.fullmatch``."""
         return self.compiled().fullmatch(text)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,8 @@ EXAMPLES = ".examples.yml"
 # The languages that ast-grep parses, each with an extension that it knows.
 PARSED = {language.ast_grep: f".{language.extensions[0]}" for language in LANGUAGES if language.ast_grep}
 
+_PATHS = re.compile(r"\bpaths: \[((?:\"[^\"\n]*\"|[, ])*)\]")
+_WILD = re.compile(r"[*?\[]")
 _ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
@@ -82,23 +84,26 @@ class _LineRule(_Common, rename={"cut": "from", "put": "to"}):
     comments: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """The files that a rule is for: with a path that ``wanted`` matches, if given, and ``unwanted`` does not.
-
-    ``globs`` are those of ``wanted``.
-    """
+    """The files that a rule is for: one of ``globs`` matches the path, if there are any, and no ``unwanted`` does."""
 
     globs: tuple[str, ...]
-    wanted: Regex | None
-    unwanted: Regex | None
+    unwanted: tuple[str, ...]
 
     def holds_for(self, path: str) -> bool:
         """Whether its globs match a path, or the path's last part."""
         names = path, path.rsplit("/", 1)[-1]
-        if self.unwanted and any(map(self.unwanted.match, names)):
+        if any(_fits(name, glob) for glob in self.unwanted for name in names):
             return False
-        return self.wanted is None or any(map(self.wanted.match, names))
+        return not self.globs or any(_fits(name, glob) for glob in self.globs for name in names)
+
+
+def _fits(name: str, glob: str) -> bool:
+    ending = glob[1:]
+    if glob[:1] == "*" and not _WILD.search(ending):  # most globs are *.py and such
+        return name.endswith(ending)
+    return fnmatch.fnmatchcase(name, glob)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,10 +147,24 @@ def code_rules(language: str) -> tuple[Rule, ...]:
     return tuple(rule for file in files for rule in _own(file) if language in rule.languages)
 
 
+def line_rules(paths: Collection[str] | None = None) -> tuple[Rule, ...]:
+    """This package's line rules; with ``paths``, those of files that can have a rule for one. Raises RuleError."""
+    files = files_of(OWN / "lines")
+    if paths is not None:
+        scopes = {file: _scope(file) for file in files}
+        files = [file for file in files if any(map(scopes[file].holds_for, paths))]
+    return tuple(rule for file in files for rule in _own(file))
+
+
 @functools.cache
-def line_rules() -> tuple[Rule, ...]:
-    """This package's line rules. Raises RuleError."""
-    return tuple(rule for file in files_of(OWN / "lines") for rule in _own(file))
+def _scope(file: Path) -> Scope:
+    """The paths that a file's rules are for, by its text, because parsing all files takes longer than most scans."""
+    text = file.read_text("utf-8")
+    lists = _PATHS.findall(text)
+    if len(lists) != text.count("id: "):  # a rule may be for every path
+        return Scope((), ())
+    globs = [glob for each in lists for glob in re.findall(r"\"([^\"]*)\"", each)]
+    return Scope(tuple(dict.fromkeys(glob for glob in globs if not glob.startswith("!"))), ())
 
 
 @functools.cache
@@ -284,7 +303,7 @@ def _made(meta: _Common, id: str, message: str, place: str, **more: Any) -> Rule
         cwe=meta.cwe,
         when=meta.when,
         place=place,
-        scope=Scope(tuple(wanted), _globs(wanted), _globs(unwanted)),
+        scope=Scope(tuple(wanted), tuple(unwanted)),
         near=_compiled(meta.near),
         unless=_compiled(meta.unless),
         **more,
@@ -308,7 +327,3 @@ def check_regexes(rule: Rule) -> None:
             raise RuleError(
                 f"{rule.place}: rule {rule.id}: {name} is no regular expression: {error}"
             ) from error
-
-
-def _globs(globs: Sequence[str]) -> Regex | None:
-    return Regex("|".join(map(fnmatch.translate, globs))) if globs else None

@@ -52,7 +52,6 @@ from council.agents.scan.languages import (
 )
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.pieces import Piece, piece_of, pieces_of
-from council.agents.scan.python import Unparsable, parse
 from council.agents.scan.ruleset import code_rules, line_rules
 from council.agents.scan.spelling import spelled
 from council.agents.scan.tools import ToolFailed
@@ -64,7 +63,8 @@ FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; uml
 # These weigh the same in tests, documents and generated files.
 _EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
 _IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # and these in files that have a generated file's name
-_PROSE = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
+_PROSE = {"text", "markdown"}
+_ARGUMENTS = "the action's arguments"  # a place
 _NAMES = {
     "py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
     "golang": "go", "rb": "ruby", "c#": "csharp", "cs": "csharp", "kt": "kotlin", "tf": "hcl", "yml": "yaml",
@@ -179,7 +179,8 @@ def _scanned(case: Case, own: Own) -> Findings:
     timeout_s = max(1.0, min(SECONDS_MAX, case.time_left_s / 2))
     changes = texts.changes
     unread = [*texts.reading.faults, *filter(None, map(_unreadable, changes))]
-    shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action)
+    folded = constants.fold(changes)
+    shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action, folded)
     pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
     with ThreadPoolExecutor(3) as pool:
         scanned = pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s)
@@ -187,10 +188,16 @@ def _scanned(case: Case, own: Own) -> Findings:
             pool.submit(_code, pieces, own, timeout_s),
             pool.submit(linters.of_changes, changes, timeout_s),
         ]
-        found = compare(lines.matches(pieces, own.over(line_rules())), pieces)
+        found = compare(lines.matches(pieces, own.over(line_rules({piece.path for piece in pieces}))), pieces)
         gone, gone_unread = removed.findings(changes)
-        found += [*gone, *shell, *hidden.findings(changes), *_secrets(texts), *constants.findings(changes)]
-        found += [*_programs(changes), *own.touched(changes), *_broken_blocks(texts.code)]
+        found += [
+            *gone,
+            *shell,
+            *hidden.findings(changes),
+            *_secrets(texts),
+            *constants.findings(changes, folded),
+        ]
+        found += [*_programs(changes), *own.touched(changes)]
         unread += [*gone_unread, *shell_unread]
         failed: list[str] = []
         for analyzer in analyzers:
@@ -200,16 +207,6 @@ def _scanned(case: Case, own: Own) -> Findings:
         found += scanned.result()
     left, silenced = own.silence(_ordered(found), date.today())
     return replace(_counted(case, texts, left, unread, failed), silenced=silenced)
-
-
-def _broken_blocks(blocks: Iterable[Piece]) -> Iterator[Finding]:
-    """The code blocks in Python that do not parse. A block may be a sketch, so that this is only named."""
-    for block in blocks:
-        if block.language is BY_NAME["python"] and ">>>" not in block.text and "…" not in block.text:
-            tree = parse(block.text)
-            if isinstance(tree, Unparsable) and not tree.is_limit:
-                message = f"This is no Python: {short_quote(tree.message)}. Make sure that it is a sketch."
-                yield Finding("python-block-syntax", "syntax", "note", block.path, tree.line, message)
 
 
 def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
@@ -258,28 +255,20 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
             texts.code.append(piece_of(place, language, text))
         if not action.writes(argument):
             told.append(f"{argument.key} = {json.dumps(text, ensure_ascii=False)}")
-    told += [
-        f"{each.key} = {json.dumps(each.text, ensure_ascii=False)}"
-        for each in action.commands
-        if not (action.writes(each) or action.applies(each))
-    ]
-    texts.words.append(("the action's arguments", "\n".join(told)))
+    left = (each for each in action.commands if not (action.writes(each) or action.applies(each)))
+    told += [f"{each.key} = {json.dumps(each.text, ensure_ascii=False)}" for each in left]
+    texts.words.append((_ARGUMENTS, "\n".join(told)))
     for block in texts.reading.blocks:
-        language = _of_block(block.language)
-        if language is not None and not block.has_diff:
-            texts.code.append(
-                piece_of(f"code block at line {block.line}", language, textwrap.dedent(block.code))
-            )
+        name = _NAMES.get(block.language, block.language)
+        if (language := BY_NAME.get(name)) and name not in _PROSE and not block.has_diff:
+            place = f"code block at line {block.line}"
+            texts.code.append(piece_of(place, language, textwrap.dedent(block.code)))
     return texts
 
 
 def _read(text: str) -> ScannedText:
     reading = read_changes(text)
     return replace(reading, files=tuple(map(narrowed, reading.files)))
-
-
-def _of_block(name: str) -> Language | None:
-    return BY_NAME.get(_NAMES.get(name, name)) if name not in _PROSE else None
 
 
 def written(argument: Argument) -> FileChange:
@@ -290,27 +279,18 @@ def written(argument: Argument) -> FileChange:
 
 def _secrets(texts: _Texts) -> Iterator[Finding]:
     for change in texts.changes:
-        if change.kind != "deleted" and not change.is_binary:
-            is_translated = (
-                _TRANSLATED.search(change.path) is not None
-            )  # it holds labels and samples, no values
-            lenient = (
-                is_test(change.path)
-                or is_docs(change.path)
-                or is_translated
-                or has_generated_name(change.path)
-            )
-            assignments = not (has_generated_name(change.path) or is_translated)
-            yield from secrets.findings(
-                short_quote(change.path), change.added, lenient=lenient, assignments=assignments
-            )
+        path = change.path
+        if change.kind == "deleted" or change.is_binary:
+            continue
+        # A translation holds labels and samples, no values.
+        is_made = has_generated_name(path) or _TRANSLATED.search(path) is not None
+        lenient = is_made or is_test(path) or is_docs(path)
+        yield from secrets.findings(short_quote(path), change.added, lenient=lenient, assignments=not is_made)
     for place, text in texts.words:
         for found in secrets.findings(place, list(enumerate(text.split("\n"), start=1))):
             # Words name people, and arguments hold values: only a secret that is sure weighs as in a file.
-            lighter = found.weight == "ask" and (
-                found.family == "privacy" or place == "the action's arguments"
-            )
-            yield replace(found, weight="note") if lighter else found
+            is_lighter = found.family == "privacy" or place == _ARGUMENTS
+            yield replace(found, weight="note") if is_lighter and found.weight == "ask" else found
 
 
 _PROGRAM = re.compile(
@@ -346,44 +326,38 @@ def _counted(
     case: Case, texts: _Texts, found: tuple[Finding, ...], unread: Sequence[str], failed: Sequence[str]
 ) -> Findings:
     files = texts.reading.files
-    written = [change for change in files if not is_generated(change)]
-    live = [change for change in written if change.kind != "deleted"]
-    gone = [change for change in written if change.kind == "deleted"]
-    is_pruned = any(_SOURCE.search(change.path) and not is_test(change.path) for change in gone)
-    gone_tests = (c.path for c in gone if not is_pruned and is_test(c.path) and _SOURCE.search(c.path))
-    shown = [
-        change
-        for change in texts.changes
-        if change.hunks and change.kind != "deleted" and not is_docs(change.path)
-    ]
+    shown = [c for c in texts.changes if c.hunks and c.kind != "deleted" and not is_docs(c.path)]
     reads = {change.path: language_of(change.path, _first(change)) for change in shown}
-    is_parsed = any(piece.language and piece.language.ast_grep for piece in texts.code)
+    unknown = [path for path, read in reads.items() if _SOURCE.search(path) and not is_read(read)]
     only_lines = tuple(filter(None, (_unjudged(change, reads[change.path]) for change in shown)))
-    is_readable = any(not c.is_binary for c in files) or (
-        not files and bool(case.summary.strip() or case.body.strip() or case.action)
-    )
+    is_parsed = any(piece.language and piece.language.ast_grep for piece in texts.code)
+    has_words = bool(case.summary.strip() or case.body.strip() or case.action)
     return Findings(
         found,
         tuple(dict.fromkeys(unread)),
-        tuple(
-            f"{short_quote(path)} (in no language that a rule reads)"
-            for path, language in reads.items()
-            if _SOURCE.search(path) and not is_read(language)
-        ),
+        tuple(f"{short_quote(path)} (in no language that a rule reads)" for path in unknown),
         tuple(failed),
         only_lines,
         files,
-        bool(len(only_lines) < len(shown) or is_parsed or texts.reading.faults),
-        is_readable,
-        Parts(
-            sum(len(change.added) for change in written),
-            sum(len(change.removed) for change in written),
-            tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
-            tuple(c.path for c in live if is_test(c.path)),
-            tuple(gone_tests),
-            tuple(c.path for c in files if is_generated(c)),
-            tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
-        ),
+        has_code=bool(len(only_lines) < len(shown) or is_parsed or texts.reading.faults),
+        is_readable=any(not change.is_binary for change in files) or (not files and has_words),
+        parts=_parts(files),
+    )
+
+
+def _parts(files: Sequence[FileChange]) -> Parts:
+    written = [change for change in files if not is_generated(change)]
+    live = [change.path for change in written if change.kind != "deleted"]
+    gone = [change.path for change in written if change.kind == "deleted" and _SOURCE.search(change.path)]
+    is_pruned = any(not is_test(path) for path in gone)
+    return Parts(
+        added=sum(len(change.added) for change in written),
+        removed=sum(len(change.removed) for change in written),
+        sources=tuple(path for path in live if _SOURCE.search(path) and not is_test(path)),
+        tests=tuple(filter(is_test, live)),
+        gone_tests=() if is_pruned else tuple(gone),
+        generated=tuple(change.path for change in files if is_generated(change)),
+        binaries=tuple(c.path for c in files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
     )
 
 

@@ -81,16 +81,6 @@ def find_tokens(text: str) -> list[PrivateSpot]:
     )
 
 
-def named_secret(name: str, value: str) -> Grade | None:
-    """Whether a value is a secret because of its name; see PrivateSpot for the grades."""
-    match = _NAME.search(name[:NAME_CHARS_MAX])
-    if match is None or len(value) < SECRET_CHARS_MIN or any(char.isspace() for char in value):
-        return None
-    if _NOT_SECRET_NAME.match(name[match.end() : NAME_CHARS_MAX]):
-        return None
-    return _value_grade(match.group().lower(), value[:VALUE_CHARS_MAX], quoted=True)
-
-
 def findings(
     path: str, lines: Sequence[tuple[int, str]], *, lenient: bool = False, assignments: bool = True
 ) -> list[Finding]:
@@ -118,15 +108,18 @@ def finding_of(spot: PrivateSpot, path: str, line: int, weight: Weight | None = 
     return Finding(spot.rule, spot.family, weight or shape.weights[spot.grade], path, line, message, cwe)
 
 
-def named_finding(name: str, value: str, path: str, line: int, *, lenient: bool) -> Finding | None:
+def named_finding(name: str, value: str, path: str, line: int) -> Finding | None:
     """A value that its name makes a secret, as a finding."""
-    grade = named_secret(name, value)
-    if grade is None:
+    match = _NAME.search(name[:NAME_CHARS_MAX])
+    if match is None or len(value) < SECRET_CHARS_MIN or any(char.isspace() for char in value):
         return None
+    if _NOT_SECRET_NAME.match(name[match.end() : NAME_CHARS_MAX]):
+        return None
+    grade = _value_grade(match.group().lower(), value[:VALUE_CHARS_MAX], quoted=True)
     spot = PrivateSpot(
-        "secret assigned by name", "secret", grade, mask(value), 0, 0, 0, "secret-named-secret"
+        "secret assigned by name", "secret", grade or "fake", mask(value), 0, 0, 0, "secret-named-secret"
     )
-    return finding_of(spot, path, line, "note" if lenient else None)
+    return finding_of(spot, path, line) if grade else None
 
 
 def _weigh(spot: PrivateSpot, line: str, *, is_list: bool, lenient: bool) -> Weight:
@@ -192,9 +185,8 @@ _PLACEHOLDER_WORDS = words(
 _INTERPOLATED = re.compile(
     r"\$\{|\$\(|\$[A-Za-z_]|\{\{|\}\}|\{[A-Za-z0-9_.\[\]'\"!:]{0,60}\}|<[^<>\n]{1,60}>|%\(|%[sdr]|#\{"
 )
-_RUNS = "abcdefghijklmnopqrstuvwxyz", "0123456789", "qwertyuiopasdfghjklzxcvbnm", "9876543210"
-_STEPS = [frozenset(map("".join, zip(run, run[1:] + run[0], strict=True))) for run in _RUNS]
-_ANY_STEP = frozenset().union(*_STEPS)
+_RUNS = "abcdefghijklmnopqrstuvwxyza", "01234567890", "qwertyuiopasdfghjklzxcvbnmq", "98765432109"
+_STEPS = frozenset(run[at : at + 2] for run in _RUNS for at in range(len(run) - 1))
 
 
 def is_placeholder(value: str) -> bool:
@@ -203,24 +195,8 @@ def is_placeholder(value: str) -> bool:
     low = bare.lower()
     if low in _PLACEHOLDER_WORDS or len(set(low)) <= 3:
         return True
-    return bool(_PLACEHOLDER_PARTS.search(bare) or _INTERPOLATED.search(bare)) or _mostly_runs(low)
-
-
-def _mostly_runs(low: str) -> bool:
-    """Whether runs like ``abcdef`` or ``12345`` make up three quarters of it."""
-    if sum(map(_ANY_STEP.__contains__, map(add, low, low[1:]))) * 2 < len(low):
-        return False  # too few steps for that, as in nearly every value
-    lengths = [1] * len(low)  # of the longest run that begins at each character
-    for steps in _STEPS:
-        length = 1
-        for at in range(len(low) - 2, -1, -1):
-            length = length + 1 if low[at : at + 2] in steps else 1
-            lengths[at] = max(lengths[at], length)
-    covered = at = 0
-    while at < len(low):
-        covered += lengths[at] if lengths[at] >= 4 else 0
-        at += lengths[at]
-    return covered * 4 >= len(low) * 3
+    steps = sum(map(_STEPS.__contains__, map(add, low, low[1:])))
+    return steps * 5 >= len(low) * 3 or bool(_PLACEHOLDER_PARTS.search(bare) or _INTERPOLATED.search(bare))
 
 
 # Validators: the grade of a value, given its match and the arguments in the rule
@@ -233,24 +209,15 @@ def _token(value: str, match: re.Match[str]) -> Grade | None:
     return "fake" if is_placeholder(value) or is_placeholder(body) or entropy(body) < 2.6 else "sure"
 
 
-def _test_mode(value: str, match: re.Match[str]) -> Grade | None:
-    """A payment provider's test-mode key moves no money, but is a credential."""
-    body = value.rpartition("_")[2]
-    return "fake" if is_placeholder(body) or entropy(body) < 3.2 else "likely"
+def _entropy(
+    value: str, match: re.Match[str], least: str, after: str = "", grade: Grade = "sure"
+) -> Grade | None:
+    """Random enough, in bits a character; the part behind the last ``after`` alone, if it is given."""
+    body = value.rpartition(after)[2] if after else value
+    return grade if not is_placeholder(body) and entropy(body) >= float(least) else None
 
 
-def _after_dollar(value: str, match: re.Match[str]) -> Grade | None:
-    """The random part after the last dollar, which elsewhere begins a variable."""
-    body = value.rpartition("$")[2]
-    return None if is_placeholder(body) or entropy(body) < 3.0 else "sure"
-
-
-def _entropy(value: str, match: re.Match[str], least: str) -> Grade | None:
-    """Random enough, in bits a character."""
-    return "sure" if not is_placeholder(value) and entropy(value) >= float(least) else None
-
-
-def _decoded(value: str) -> str:
+def decoded(value: str) -> str:
     """The text that base64 encodes, "" if it encodes none."""
     try:
         plain = value.rstrip("=").replace("-", "+").replace("_", "/")
@@ -263,12 +230,12 @@ def _jwt(value: str, match: re.Match[str]) -> Grade | None:
     """A JWT's first part is a JSON object with ``alg``. Documentation's John Doe is fake."""
     head, body, _signature = value.split(".", 2)
     try:
-        header = json.loads(_decoded(head))
+        header = json.loads(decoded(head))
     except (ValueError, RecursionError):
         return None
     if not isinstance(header, dict) or "alg" not in header:
         return None
-    return "fake" if "John Doe" in _decoded(body) or str(header["alg"]).lower() == "none" else "sure"
+    return "fake" if "John Doe" in decoded(body) or str(header["alg"]).lower() == "none" else "sure"
 
 
 def _key_block(value: str, match: re.Match[str]) -> Grade | None:
@@ -279,7 +246,7 @@ def _key_block(value: str, match: re.Match[str]) -> Grade | None:
 
 def _base64(value: str, match: re.Match[str], kind: str) -> Grade | None:
     """Base64 of a text: ``key`` of a private key, ``login`` of a name and a password, ``digits`` of a number."""
-    text = _decoded(value.partition(".")[0] if kind == "digits" else value)
+    text = decoded(value.partition(".")[0] if kind == "digits" else value)
     if kind == "key":
         return "sure" if "PRIVATE KEY-----" in text else None
     if kind == "digits":
@@ -381,8 +348,8 @@ def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
 
 
 VALIDATORS: dict[str, Validator] = {
-    "token": _token, "test_mode": _test_mode, "after_dollar": _after_dollar, "entropy": _entropy, "jwt": _jwt,
-    "key_block": _key_block, "base64": _base64, "userinfo": _userinfo, "scheme": _scheme, "password": _password,
+    "token": _token, "entropy": _entropy, "jwt": _jwt, "key_block": _key_block, "base64": _base64,
+    "userinfo": _userinfo, "scheme": _scheme, "password": _password,
     "named": _named, "any": lambda value, match: None if is_placeholder(value) else "sure",
 }  # fmt: skip
 

@@ -114,7 +114,6 @@ def _bounded(shape: str, anchor: str, edges: str) -> str:
         raise ValueError(f"edges: expected word, start or none; found {edges!r}")
     if edges == "none":
         return shape
-    head = re.match("".join(rf"\\?{re.escape(char)}" for char in anchor), shape)
-    begin = head.group() if head else ""
+    begin = next((each for each in (anchor, re.escape(anchor)) if shape.startswith(each)), "")
     after = "(?![A-Za-z0-9_])" if edges == "word" else ""
     return f"{begin}(?<![A-Za-z0-9_]{begin})(?:{shape[len(begin) :]}){after}"

@@ -50,14 +50,21 @@ class _Shell:
 
 
 def findings(
-    case: Case, reading: ScannedText, changes: Sequence[FileChange], action: ParsedAction
+    case: Case,
+    reading: ScannedText,
+    changes: Sequence[FileChange],
+    action: ParsedAction,
+    folded: Sequence[constants.Folded],
 ) -> tuple[list[Finding], list[str], list[Piece]]:
-    """The findings in all shell text of a case, what was not read of it, and code that it gives an interpreter."""
+    """The findings in all shell text of a case, what was not read of it, and code that it gives an interpreter.
+
+    ``folded`` are the texts that the changes put together from constants.
+    """
     shell = _Shell()
     found = [each for change in changes for each in _in_file(change, shell)]
     found += _in_prose(case, reading, shell)
     found += _in_action(action, shell)
-    found += _in_constants(changes, shell)
+    found += _in_constants(changes, folded, shell)
     return found, shell.unread, shell.code
 
 
@@ -139,10 +146,12 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
         yield from commands.written_file(path, "the action's file")
 
 
-def _in_constants(changes: Sequence[FileChange], shell: _Shell) -> Iterator[Finding]:
+def _in_constants(
+    changes: Sequence[FileChange], folded: Sequence[constants.Folded], shell: _Shell
+) -> Iterator[Finding]:
     """The commands that the change puts together from constants."""
-    read = [each for each in changes if not (is_docs(each.path) or is_generated(each) or is_test(each.path))]
-    folded = [each for each in constants.fold(read) if _COMMAND.match(each.text)]
+    unread = {each.path for each in changes if is_docs(each.path) or is_generated(each) or is_test(each.path)}
+    folded = [each for each in folded if each.path not in unread and _COMMAND.match(each.text)]
     for each in folded[:FOLDED_COMMANDS_MAX]:
         for found in shell.read(each.text, short_quote(each.path)):
             if found.weight == "stop":

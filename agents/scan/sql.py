@@ -11,15 +11,16 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
 
 from council.agents.scan.finding import Finding
 from council.agents.scan.rows import Rule, convert, load, shifted
+
+if TYPE_CHECKING:  # sqlglot takes 0.1 s to import, and most cases hold no SQL
+    from sqlglot import exp
+    from sqlglot.tokenizer_core import Token
 
 RULES = Path(__file__).parent / "rules" / "sql.yml"
 SQL_CHARS_MAX = 20_000
@@ -27,7 +28,7 @@ STATEMENTS_MAX = 300
 TOKENS_MAX = 3_000  # of the statements of a text that are parsed, which takes 0.1 s
 DEPTH_MAX = 60  # of brackets; the parser recurses
 NODES_MAX = 20_000
-_STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING}
+_STRINGS = {"STRING", "NATIONAL_STRING", "RAW_STRING", "HEREDOC_STRING"}
 # It warns of each statement that it does not know, which is no news here.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
@@ -77,6 +78,10 @@ def findings(text: str, place: str, dialect: str = "", around: str = "") -> list
 
 def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
     """(row, line from 1) of what a text holds."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
     try:
         tokens = sqlglot.tokenize(text, read=dialect or None)
     except (SqlglotError, RecursionError):
@@ -86,7 +91,7 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
     left = TOKENS_MAX
     for number, statement in enumerate(_statements(tokens)):
         line = statement[0].line
-        bare = " ".join("''" if each.token_type in _STRINGS else each.text.lower() for each in statement)
+        bare = " ".join("''" if each.token_type.name in _STRINGS else each.text.lower() for each in statement)
         explains = re.match(r"(?:explain|describe|desc)\b(?!.*\banalyze\b)", bare)
         if explains:
             continue
@@ -115,7 +120,7 @@ _KNOWN = re.compile(r"(?:alter|grant|revoke|copy|load|create|exec|execute|call|b
 def _statements(tokens: list[Token]) -> Iterator[list[Token]]:
     statement: list[Token] = []
     for token in tokens:
-        if token.token_type is not TokenType.SEMICOLON:
+        if token.token_type.name != "SEMICOLON":
             statement.append(token)
         elif statement:
             yield statement
@@ -127,12 +132,16 @@ def _statements(tokens: list[Token]) -> Iterator[list[Token]]:
 def _depth(statement: list[Token]) -> int:
     depth = deepest = 0
     for token in statement:
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        depth += (token.token_type.name == "L_PAREN") - (token.token_type.name == "R_PAREN")
         deepest = max(deepest, depth)
     return max(deepest, sum(token.text.lower() == "not" for token in statement))
 
 
 def _parsed(statement: str, dialect: str) -> exp.Expr | None:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
     best = None
     for read in dict.fromkeys((dialect, "", "postgres", "mysql", "tsql")):
         try:
@@ -146,6 +155,8 @@ def _parsed(statement: str, dialect: str) -> exp.Expr | None:
 
 
 def _in_tree(tree: exp.Expr) -> Iterator[str]:
+    from sqlglot import exp
+
     for count, node in enumerate(tree.walk()):
         if count > NODES_MAX:
             yield "sql-unparsed"
@@ -170,6 +181,8 @@ def _in_tree(tree: exp.Expr) -> Iterator[str]:
 
 def _always(condition: exp.Expr | None, depth: int = 0) -> bool:
     """Whether a condition holds for every row, as far as it says so itself."""
+    from sqlglot import exp
+
     if depth > DEPTH_MAX:
         return True
     match condition:
