@@ -64,6 +64,7 @@ _EDITS = {
     "rename",
 }
 _LOOKS = {"view", "read", "open", "list"}
+_SHOWS = {"read", "view", "cat", "open", "get", "show", "load", "download"}
 _EDITORS = re.compile(r"edit|str_replace|write|file")
 _CHANGES = _WRITES | {
     "apply",
@@ -152,6 +153,13 @@ class ParsedAction:
                 each.text for each in self.args if each.key.lower() in _TARGET_KEYS and "\n" not in each.text
             ]
         return list(dict.fromkeys(paths))
+
+    @property
+    def read_paths(self) -> list[str]:
+        """The files that it shows, if its tool's name says that it reads."""
+        reads = set(re.findall("[a-z]+", self.tool)) & _SHOWS
+        named = [each.text for each in self.args if each.key.lower() in _PATH_KEYS and "\n" not in each.text]
+        return named if reads else []
 
     def names_file(self, argument: Argument) -> bool:
         """Whether an argument is the text of a named file, and is not run at once."""

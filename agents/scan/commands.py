@@ -420,3 +420,10 @@ def written_file(path: str, place: str) -> list[Finding]:
     judge = _Judge(place)
     judge.write(path, False, Scene(), 0)
     return judge.findings
+
+
+def read_file(path: str, place: str) -> list[Finding]:
+    """What it means that a tool shows a file with this path."""
+    judge = _Judge(place)
+    judge.command(["<", path], Scene(), 0)
+    return judge.findings

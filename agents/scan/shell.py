@@ -176,7 +176,9 @@ class _Reader:
                 self._assign(node)
             case "for_statement":
                 if name := node.child_by_field_name("variable"):
-                    self.scene.set(_text(name), "${item}", VALUE_CHARS_MAX)
+                    given = [self.word(each) for each in node.children_by_field_name("value")]
+                    secret = next((word for word in given if "(!" in word), "${item}")
+                    self.scene.set(_text(name), secret, VALUE_CHARS_MAX)
             case "pipeline":
                 self._pipeline(node, line, depth)
             case "redirected_statement":

@@ -137,6 +137,8 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
             yield from (each for each in found if each.weight == "stop")
     for path in action.written_paths:
         yield from commands.written_file(path, "the action's file")
+    for path in action.read_paths:
+        yield from commands.read_file(path, "the action's file")
 
 
 def _in_constants(changes: Sequence[FileChange], shell: _Shell) -> Iterator[Finding]:
