@@ -117,6 +117,8 @@ class ParsedAction:
 
     def runs_sql_in(self, key: str, text: str) -> bool:
         """Whether it runs an argument as SQL; an argument named query may be another kind of query."""
+        if re.search(r"search|docs|grep|wiki|web", self.tool):
+            return False
         is_database = bool(_SQL_TOOLS.search(self.tool))
         return is_database or bool(_SQL_KEYS.match(key) and (key != "query" or _SQL_START.match(text)))
 

@@ -42,8 +42,7 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A row of the table. ``targets`` is searched in each word after the verb, ``line`` in all words as one line.
 
     A word in which ``except`` is found is no target. ``verb`` may hold ``a|b``, and ``*`` for any words. With
-    ``reach``, the weight shifts by one step: up for production, down for test systems. ``in_files`` is the weight in
-    a file, which is reviewed before it runs.
+    ``reach``, the weight shifts by one step: up for production, down for test systems.
     """
 
     program: tuple[str, ...]
@@ -54,7 +53,6 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     line: str = ""
     unless: tuple[str, ...] = ()
     reach: bool = False
-    in_files: Weight | None = None
 
 
 class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -296,7 +294,7 @@ class _Judge:
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
         self._rows(argv, scene, line)
         for target in _written(argv):
-            self.write(target, True, scene, line)
+            self.write(target, base_name(argv[0]) != "ln", scene, line)
         for word in argv[1:]:
             if " " in word:
                 self.query(argv, word, line)
@@ -330,7 +328,7 @@ class _Judge:
 
     def flow(self, stages: list[list[str]], scene: Scene, line: int) -> None:
         for row in flow.judge(stages, scene):
-            self.add(row, row.weight, line)
+            self.add(row, (row.in_files if self.in_file else None) or row.weight, line)
 
     def query(self, argv: list[str], text: str, line: int) -> None:
         name = base_name(argv[0])

@@ -177,7 +177,8 @@ class _Reader:
             case "for_statement":
                 if name := node.child_by_field_name("variable"):
                     given = [self.word(each) for each in node.children_by_field_name("value")]
-                    secret = next((word for word in given if "(!" in word), "${item}")
+                    known = given[0] if len(given) == 1 and re.match(r"[/~].*\*$", given[0]) else "${item}"
+                    secret = next((word for word in given if "(!" in word), known)
                     self.scene.set(_text(name), secret, VALUE_CHARS_MAX)
             case "pipeline":
                 self._pipeline(node, line, depth)
@@ -355,7 +356,8 @@ class _Reader:
             elif part.type in {"command", "subshell", "compound_statement", "redirected_statement"}:
                 found = [part] if part.type == "command" else list(self._commands_of(part))
                 argvs = (self.argv(command) for command in found)
-                stages += [self._unwrap(argv) or argv for argv in argvs]
+                # xargs gives what comes through the pipe as words.
+                stages += [(self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs") for argv in argvs]
                 if found and part.type == "redirected_statement":
                     stages[-1] = stages[-1] + [f"{way}{file}" for way, file, _ in self._redirects(part)]
         return stages
