@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from council.agents.scan import flow, sql
+from council.agents.scan import flow
 from council.agents.scan.finding import WEIGHTS, Finding, Weight
 from council.agents.scan.regex import Regex
 from council.agents.scan.rows import Rule, convert, load, shifted
@@ -57,9 +57,11 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``programs.yml``: regexes with a name, which rows use as ``<name>``; options that take a value, by program; and
-    which words of a program are files that it writes (``last``, ``all``, ``after-first`` or a regex on the word)."""
+    which words of a program are files that it writes (``last``, ``all``, or a regex on the line). ``databases`` are
+    clients with their dialects of SQL."""
 
     names: dict[str, str]
+    databases: dict[str, str]
     options: dict[str, str]
     writes: dict[str, str]
 
@@ -332,8 +334,9 @@ class _Judge:
 
     def query(self, argv: list[str], text: str, line: int) -> None:
         name = base_name(argv[0])
-        dialect = sql.dialect_of(name)
-        if dialect is not None:
+        if (dialect := table().programs.databases.get(name)) is not None:
+            from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
+
             self.sql_chars += len(text)
             if self.sql_chars > sql.SQL_CHARS_MAX:
                 text = " " * (sql.SQL_CHARS_MAX + 1)  # unread, as a text of that length is

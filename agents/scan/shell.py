@@ -239,7 +239,7 @@ class _Reader:
 
     def _code(self, language: str, code: str, line: int, depth: int) -> None:
         self.judge.code(language, code, line + 1)
-        for nested in shell_in_code(code):
+        for _, nested in shell_in_code(code[:20_000]):
             self.read(nested, line, depth + 1)
 
     def _unwrap(self, argv: list[str]) -> list[str]:

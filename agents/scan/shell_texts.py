@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from council.agents.mind import Case
-from council.agents.scan import commands, constants, shell_finder, sql
+from council.agents.scan import commands, constants, shell_finder
 from council.agents.scan.action import ParsedAction
 from council.agents.scan.change import FileChange, Hunk, ScannedText, short_quote
 from council.agents.scan.finding import Finding
@@ -128,6 +128,8 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
         if language == "shell":
             yield from shell.read(argument.text, place)
         elif language == "sql":
+            from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
+
             yield from sql.findings(argument.text, place, around=action.tool)
         elif language:
             for script, _ in shell_finder.in_block(language, argument.text):

@@ -197,23 +197,24 @@ def code_in(argv: list[str]) -> tuple[str, str] | None:
     return None
 
 
-_CALLED = re.compile(
-    r"(?:\b(?:system|execSync|exec|spawnSync|spawn|popen|shell_exec|passthru|qx|run|call|getoutput)\s{0,4}\(?\s{0,4}"
-    r"[\"'{]|`)([^\"'`}]{2,2000})"
+_RUNNERS = (
+    r"(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
+    r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
 )
-_LISTED = re.compile(
-    r"\b(?:run|call|Popen|check_\w{4,6}|spawn\w{0,4}|execFile\w{0,4}|system|exec)\s?\(\s?([^)]{2,500})"
-)
-_QUOTED = re.compile(r"[\"']([^\"']{1,300})[\"']")
+_QUOTED = r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
+_CALLED = re.compile(rf"\b{_RUNNERS}\s{{0,4}}[({{]?\s{{0,4}}[rb]?{_QUOTED}|`(?P<ticked>[^`]{{2,2000}})`", re.DOTALL)
+_LISTED = re.compile(rf"\b{_RUNNERS}\s?\(\s{{0,20}}([^)]{{2,500}})")
+_WORD = re.compile(r"[\"']([^\"']{1,300})[\"']")
 
 
-def shell_in_code(code: str) -> Iterator[str]:
-    """The texts that a one-liner in any language seems to give to a shell, and the lists of words that it runs."""
-    for match in _CALLED.finditer(code[:20_000]):
-        yield match[1]
-    for match in _LISTED.finditer(code[:20_000]):
-        if len(argv := _QUOTED.findall(match[1])) > 1:
-            yield shlex.join(argv)
+def shell_in_code(code: str) -> Iterator[tuple[int, str]]:
+    """(offset, text) of what code in any language seems to give to a shell, and of the lists of words that it runs."""
+    for match in _CALLED.finditer(code):
+        text = next(filter(None, match.groups()), "")
+        yield match.start(), re.sub(r"\\([\"'])", r"\1", text)
+    for match in _LISTED.finditer(code):
+        if len(argv := _WORD.findall(match[1])) > 1:
+            yield match.start(), shlex.join(argv)
 
 
 def variables_in(text: str) -> list[str]:
