@@ -116,7 +116,9 @@ def _saved(argv: list[str], name: str, scene: Scene) -> bool:
     if any(scene.secrets.get(word.removeprefix("./")) == "saved" for word in ran):
         return True
     if name in DOWNLOADERS and len(scene.secrets) < SECRETS_MAX:
-        named = [word for before, word in pairwise(argv) if before in {"-o", "-O", "--output", "--output-document"}]
+        named = [
+            word for before, word in pairwise(argv) if before in {"-o", "-O", "--output", "--output-document"}
+        ]
         named += [word[1:] for word in argv if word.startswith(">")]
         named += [word.rsplit("/", 1)[-1] for word in files if "://" in word]
         scene.secrets.update((word.removeprefix("./"), "saved") for word in named if word)

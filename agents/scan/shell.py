@@ -357,7 +357,9 @@ class _Reader:
                 found = [part] if part.type == "command" else list(self._commands_of(part))
                 argvs = (self.argv(command) for command in found)
                 # xargs gives what comes through the pipe as words.
-                stages += [(self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs") for argv in argvs]
+                stages += [
+                    (self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs") for argv in argvs
+                ]
                 if found and part.type == "redirected_statement":
                     stages[-1] = stages[-1] + [f"{way}{file}" for way, file, _ in self._redirects(part)]
         return stages

@@ -150,7 +150,9 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
     elif name == "ssh":
         yield " ".join(_after_options(rest, _TABLE.ssh_options)[1:])
     elif name == "find":
-        while ran := next((at for at, word in enumerate(rest) if word in {"-exec", "-execdir", "-ok"}), -1) + 1:
+        while (
+            ran := next((at for at, word in enumerate(rest) if word in {"-exec", "-execdir", "-ok"}), -1) + 1
+        ):
             end = next((at for at in range(ran, len(rest)) if rest[at] in {";", "+"}), len(rest))
             yield shlex.join(rest[ran:end])
             rest = rest[end:]
@@ -201,14 +203,19 @@ _RUNNERS = (
     r"(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
     r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
 )
-_QUOTED = r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
-_CALLED = re.compile(rf"\b{_RUNNERS}\s{{0,4}}[({{]?\s{{0,4}}[rb]?{_QUOTED}|`(?P<ticked>[^`]{{2,2000}})`", re.DOTALL)
+_QUOTED = (
+    r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
+    r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
+)
+_CALLED = re.compile(
+    rf"\b{_RUNNERS}\s{{0,4}}[({{]?\s{{0,4}}[rb]?{_QUOTED}|`(?P<ticked>[^`]{{2,2000}})`", re.DOTALL
+)
 _LISTED = re.compile(rf"\b{_RUNNERS}\s?\(\s{{0,20}}([^)]{{2,500}})")
 _WORD = re.compile(r"[\"']([^\"']{1,300})[\"']")
 
 
 def shell_in_code(code: str) -> Iterator[tuple[int, str]]:
-    """(offset, text) of what code in any language seems to give to a shell, and of the lists of words that it runs."""
+    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs."""
     for match in _CALLED.finditer(code):
         text = next(filter(None, match.groups()), "")
         yield match.start(), re.sub(r"\\([\"'])", r"\1", text)
