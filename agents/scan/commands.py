@@ -58,10 +58,12 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
 class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``programs.yml``: regexes with a name, which rows use as ``<name>``; options that take a value, by program; and
     which words of a program are files that it writes (``last``, ``all``, or a regex on the line). ``databases`` are
-    clients with their dialects of SQL."""
+    clients with their dialects of SQL; ``consoles`` and ``given`` are texts of words."""
 
     names: dict[str, str]
     databases: dict[str, str]
+    consoles: str
+    given: str
     options: dict[str, str]
     writes: dict[str, str]
 
@@ -219,19 +221,6 @@ def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
 
 
 _HOME = re.compile(r"^(?:\$\{HOME\}|/root|/home/[^/*]{1,64}|/Users/[^/*]{1,64}|~[a-z0-9_-]{1,32})(?=/|$)")
-_GIVEN = frozenset(  # variables that CI systems and shells set, and that are never empty there
-    [
-        "GITHUB_WORKSPACE",
-        "RUNNER_TEMP",
-        "TMPDIR",
-        "CI_PROJECT_DIR",
-        "WORKSPACE",
-        "PWD",
-        "OLDPWD",
-        "BUILD_SOURCESDIRECTORY",
-        "item",
-    ]
-)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*|\d)\}")
 
 
@@ -246,10 +235,11 @@ def path_of(word: str, scene: Scene) -> str:
         path = scene.directory.rstrip("/") + "/" + path.removeprefix("./")
     names = _VARIABLE.findall(path)
     is_root = re.fullmatch(r"/+\.?\**", _VARIABLE.sub("", path)) is not None
+    given = table().programs.given.split()
     if (
         names
         and not scene.stops_on_unset
-        and not any(name in _GIVEN or name in scene.looked_at for name in names)
+        and not any(name in given or name in scene.looked_at for name in names)
     ):
         is_set_elsewhere = not scene.is_whole or any(name.isdigit() for name in names)
         if is_root:
@@ -260,24 +250,6 @@ def path_of(word: str, scene: Scene) -> str:
         path = posixpath.normpath(path) + ("/*" if path.endswith("*") else "")
     path = _HOME.sub("~", re.sub(r"(?:/\.?\**|/\{[^{}]*\}|/\.)$", "", path))
     return path or "/" * bool(word)
-
-
-_CONSOLES = frozenset(
-    [
-        "redis-cli",
-        "valkey-cli",
-        "mongosh",
-        "mongo",
-        "cqlsh",
-        "influx",
-        "mongoexport",
-        "etcdctl",
-        "vault",
-        "at",
-        "batch",
-        "crontab",
-    ]
-)
 
 
 @dataclass
@@ -342,7 +314,7 @@ class _Judge:
                 text = " " * (sql.SQL_CHARS_MAX + 1)  # unread, as a text of that length is
             for found in sql.findings(text, self.place, dialect, around=" ".join(argv)):
                 self.findings.append(replace(found, line=line))
-        elif name in _CONSOLES and text not in argv:
+        elif name in table().programs.consoles.split() and text not in argv:
             self._rows([name, *text.split()], Scene(), line)
 
     def code(self, language: str, text: str, line: int) -> None:
