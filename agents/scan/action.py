@@ -183,6 +183,16 @@ def _arguments(args: Any) -> tuple[list[Argument], list[Argument]]:
         elif isinstance(value, Mapping):
             path = next((str(value[name]) for name in _PATH_KEYS if value.get(name)), path)
             items = list(value.items())[:ARGS_MAX]
+            program, words = (
+                value.get("command") or value.get("program"),
+                value.get("args") or value.get("arguments"),
+            )
+            if (
+                isinstance(program, str)
+                and isinstance(words, list)
+                and all(isinstance(each, str) for each in words)
+            ):
+                commands.append(Argument("command", f"{program} {shlex.join(words)}", path))
             stack.extend((str(name), item, path, depth + 1) for name, item in reversed(items))
         elif isinstance(value, list | tuple):
             is_text = bool(value) and all(isinstance(item, str) for item in value)

@@ -268,7 +268,7 @@ class _Judge:
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
         self._rows(argv, scene, line)
         for target in _written(argv):
-            self.write(target, base_name(argv[0]) != "ln", scene, line)
+            self.write(target, base_name(argv[0]) not in {"ln", "cp", "mv", "install"}, scene, line)
         for word in argv[1:]:
             if " " in word:
                 self.query(argv, word, line)

@@ -10,6 +10,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterator, Sequence
+from string import ascii_letters, digits
 
 from council.agents.scan.shell_words import shell_in_code
 
@@ -230,13 +231,15 @@ def package_pairs(text: str) -> Iterator[tuple[str, str]]:
 def _python(lines: Numbered) -> Iterator[Script]:
     """Commands that Python code gives to a shell or another program, if they are literals."""
     text = "\n".join(line for _, line in lines)
+    # A notebook gives lines with ! to a shell.
+    yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
     # A comment, or a method of another object that is also called run, runs nothing.
     runs = re.compile(r"(?:(?:os|subprocess|sp|asyncio|commands)\.|(?<![.\w`]))\w+\s{0,4}\(")
     # Python normalizes names like this, so "os.\U0001d4c8ystem" is os.system.
     text = text if text.isascii() else unicodedata.normalize("NFKC", text)
     for at, script in shell_in_code(text):
         before = text[text.rfind("\n", 0, at) + 1 : at]
-        start = at - len(re.search(r"[\w.]{0,40}$", before)[0])
+        start = at - len(before) + len(before.rstrip(ascii_letters + digits + "_."))
         if "#" in before or not runs.match(text, start):
             continue
         number = lines[min(text.count("\n", 0, at), len(lines) - 1)][0]
