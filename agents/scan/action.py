@@ -6,37 +6,28 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from council.agents.scan.rows import convert, load
 
 DEPTH_MAX = 8  # nesting of arguments that is read
 ARGS_MAX = 2_000  # values of arguments that are read
-# Names of arguments that hold a file's text, and those that hold its name.
-CODE_KEYS = {
-    "code", "content", "contents", "source", "text", "script", "body", "file_text", "file_content", "new_content",
-}  # fmt: skip
-_PATH_KEYS = (
-    "path",
-    "file",
-    "filename",
-    "file_path",
-    "filepath",
-    "target_file",
-    "file_name",
-    "notebook_path",
-)
-_TARGET_KEYS = {*_PATH_KEYS, "destination", "dest", "target", "new_path", "to_path"}
-_SHELL_TOOLS = re.compile(
-    r"(?:^|[^a-z])(?:shell|bash|sh|zsh|exec|execute|terminal|command|cmd|ssh|subprocess|run|console|powershell|pwsh|"
-    r"cli|process|spawn)(?:$|[^a-z])"
-)
-_SHELL_KEYS = re.compile(r"^(?:command|commands|cmd|script|shell|run|argv|line)$")
-_SQL_KEYS = re.compile(r"^(?:sql|query|statement|statements)$")
+# Lists of words by name: see the file.
+WORDS = {
+    name: frozenset(text.split())
+    for name, text in convert(
+        load(Path(__file__).parent / "rules" / "tools.yml"), dict[str, str], "tools.yml"
+    ).items()
+}
+CODE_KEYS = WORDS["code_keys"]
+_PATH_KEYS = ("path", "file", "filename", *sorted(WORDS["path_keys"]))  # the first that is given counts
+_TARGET_KEYS = WORDS["path_keys"] | WORDS["target_keys"]
 _SQL_TOOLS = re.compile(
     r"(?:^|[^a-z])(?:db|database|sql|psql|postgres\w{0,3}|mysql|sqlite\d?|bigquery|snowflake)(?:$|[^a-z])"
 )
 _SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|begin|grant)\b", re.IGNORECASE)
 _PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
-_LANGUAGE_KEYS = {"language", "lang", "kernel"}
 _LANGUAGES = (
     ("shell", re.compile(r"(?:ba|z|k|da)?sh|shell|console|terminal")),
     ("sql", re.compile(r"\w{0,20}sql\w{0,10}")),
@@ -44,39 +35,8 @@ _LANGUAGES = (
     ("javascript", re.compile(r"javascript|js|node(?:js)?|typescript|ts|deno|bun")),
     ("ruby", re.compile(r"ruby|rb")), ("perl", re.compile("perl")), ("php", re.compile("php")),
 )  # fmt: skip
-# A tool writes a file only if its name has one of these words, and no others.
-_WRITES_ALONE = {"write", "overwrite", "create", "save", "edit", "append"}
-_WRITES = _WRITES_ALONE | {"update", "put", "add", "replace", "modify"}
-_WRITES_WHAT = {
-    "file", "files", "filesystem", "fs", "text", "to", "in", "a", "new", "multi", "mcp", "local", "editor",
-}  # fmt: skip
-# Commands of an editor that are not run, by the name that some editors give to the argument.
-_EDITS = {
-    "create",
-    "str_replace",
-    "insert",
-    "undo_edit",
-    "write",
-    "append",
-    "replace",
-    "edit",
-    "delete",
-    "rename",
-}
-_LOOKS = {"view", "read", "open", "list"}
 _EDITORS = re.compile(r"edit|str_replace|write|file")
-_CHANGES = _WRITES | {
-    "apply",
-    "copy",
-    "move",
-    "rename",
-    "patch",
-    "link",
-    "symlink",
-    "upload",
-    "install",
-    "str",
-}
+_WRITES = WORDS["writes_alone"] | WORDS["writes_a_file"]
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete|Move to|Move) ?(?:File)?: (\S.{0,300})$", re.MULTILINE)
 _APPLIES = re.compile(r"(?:^|[^a-z])(?:apply|u?diffs?|patch(?:es)?)(?:$|[^a-z])")
 # Tools that send data from this machine. A wrong match only means a closer look.
@@ -84,9 +44,6 @@ _SENDS = re.compile(
     r"post(?!gres)|send|upload|https?|mail|publish|notif|messag|slack|comment|share|tweet|reply|forward|webhook|curl|"
     r"gist|paste|chat|discord|telegram|sms|transmit|submit|broadcast|export|review|issue|request|fetch|ticket|push"
 )
-_ADDRESSES = {
-    "url", "uri", "endpoint", "to", "recipient", "recipients", "channel", "host", "webhook", "address",
-}  # fmt: skip
 
 
 class Argument(NamedTuple):
@@ -116,17 +73,19 @@ class ParsedAction:
 
     def runs_sql_in(self, key: str, text: str) -> bool:
         """Whether it runs an argument as SQL; an argument named query may be another kind of query."""
+        if re.search(r"search|docs|grep|wiki|web", self.tool):
+            return False
         is_database = bool(_SQL_TOOLS.search(self.tool))
-        return is_database or bool(_SQL_KEYS.match(key) and (key != "query" or _SQL_START.match(text)))
+        return is_database or bool(key in WORDS["sql_keys"] and (key != "query" or _SQL_START.match(text)))
 
     def runs_shell_in(self, key: str) -> bool:
         """Whether it runs an argument as a command."""
-        return bool(_SHELL_KEYS.match(key)) or (self.runs_shell and not _SQL_KEYS.match(key))
+        return key in WORDS["shell_keys"] or (self.runs_shell and key not in WORDS["sql_keys"])
 
     def language_of(self, argument: Argument) -> str:
         """The language in which it runs an argument: ``shell``, ``sql``, ``python`` …; "" if it does not."""
         key, text = argument.key.lower(), argument.text
-        if self.does_not_run(argument) or key in _LANGUAGE_KEYS:
+        if self.does_not_run(argument) or key in WORDS["language_keys"]:
             return ""
         if self.language and key in CODE_KEYS | {"input", "snippet", "program"}:
             return self.language
@@ -139,19 +98,26 @@ class ParsedAction:
     def does_not_run(self, argument: Argument) -> bool:
         """Whether an argument is a command of an editor, such as ``create``, or its text."""
         commands = {each.text for each in self.args if each.key.lower() == "command"}
-        return bool(_EDITORS.search(self.tool) and commands & (_EDITS | _LOOKS))
+        return bool(_EDITORS.search(self.tool) and commands & (WORDS["edits"] | WORDS["looks"]))
 
     @property
     def written_paths(self) -> list[str]:
         """The files that it writes, as far as the names of the tool and its arguments say so."""
         paths = [path for each in self.args for path in _PATCHED.findall(each.text)]
         words = set(re.findall("[a-z]+", self.tool))
-        looks = any(each.key.lower() == "command" and each.text in _LOOKS for each in self.args)
-        if words & _CHANGES and not looks:
+        looks = any(each.key.lower() == "command" and each.text in WORDS["looks"] for each in self.args)
+        if words & (_WRITES | WORDS["changes"]) and not looks:
             paths += [
                 each.text for each in self.args if each.key.lower() in _TARGET_KEYS and "\n" not in each.text
             ]
         return list(dict.fromkeys(paths))
+
+    @property
+    def read_paths(self) -> list[str]:
+        """The files that it shows, if its tool's name says that it reads."""
+        reads = set(re.findall("[a-z]+", self.tool)) & WORDS["shows"]
+        named = [each.text for each in self.args if each.key.lower() in _PATH_KEYS and "\n" not in each.text]
+        return named if reads else []
 
     def names_file(self, argument: Argument) -> bool:
         """Whether an argument is the text of a named file, and is not run at once."""
@@ -162,8 +128,10 @@ class ParsedAction:
     def writes(self, argument: Argument) -> bool:
         """Whether an argument is certainly the text of a file that is written here, and goes nowhere else."""
         words = re.findall("[a-z]+", self.tool)
-        verbs, what = _WRITES.intersection(words), _WRITES_WHAT.intersection(words)
-        is_writer = verbs | what == set(words) and bool(verbs & _WRITES_ALONE or (verbs and "file" in words))
+        verbs, what = _WRITES.intersection(words), WORDS["writes_what"].intersection(words)
+        is_writer = verbs | what == set(words) and bool(
+            verbs & WORDS["writes_alone"] or (verbs and "file" in words)
+        )
         return is_writer and not self.sends and "://" not in argument.path and self.names_file(argument)
 
     def applies(self, argument: Argument) -> bool:
@@ -178,15 +146,17 @@ def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
     tool = _apart(str(given.get("tool", "")))
     args, commands = _arguments(given.get("args"))
     keys = [argument.key.lower() for argument in args]
-    named = [argument.text.lower() for argument in args if argument.key.lower() in _LANGUAGE_KEYS]
+    named = [argument.text.lower() for argument in args if argument.key.lower() in WORDS["language_keys"]]
     language = next((name for name, spelled in _LANGUAGES if any(map(spelled.fullmatch, named))), "")
     return ParsedAction(
         tool,
         args,
         commands,
-        runs_shell=bool(_SHELL_TOOLS.search(tool)) or any(map(_SHELL_KEYS.match, keys)),
+        runs_shell=bool(
+            WORDS["shell_tools"] & set(re.findall("[a-z]+", tool)) or WORDS["shell_keys"] & set(keys)
+        ),
         runs_python=bool(_PYTHON_TOOLS.search(tool)) or language == "python",
-        sends=bool(_SENDS.search(tool)) or not _ADDRESSES.isdisjoint(keys),
+        sends=bool(_SENDS.search(tool)) or not WORDS["addresses"].isdisjoint(keys),
         language=language,
     )
 
@@ -213,6 +183,16 @@ def _arguments(args: Any) -> tuple[list[Argument], list[Argument]]:
         elif isinstance(value, Mapping):
             path = next((str(value[name]) for name in _PATH_KEYS if value.get(name)), path)
             items = list(value.items())[:ARGS_MAX]
+            program, words = (
+                value.get("command") or value.get("program"),
+                value.get("args") or value.get("arguments"),
+            )
+            if (
+                isinstance(program, str)
+                and isinstance(words, list)
+                and all(isinstance(each, str) for each in words)
+            ):
+                commands.append(Argument("command", f"{program} {shlex.join(words)}", path))
             stack.extend((str(name), item, path, depth + 1) for name, item in reversed(items))
         elif isinstance(value, list | tuple):
             is_text = bool(value) and all(isinstance(item, str) for item in value)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from council.agents.scan import flow, sql
+from council.agents.scan import flow
 from council.agents.scan.finding import WEIGHTS, Finding, Weight
 from council.agents.scan.regex import Regex
 from council.agents.scan.rows import Rule, convert, load, shifted
@@ -42,8 +42,7 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A row of the table. ``targets`` is searched in each word after the verb, ``line`` in all words as one line.
 
     A word in which ``except`` is found is no target. ``verb`` may hold ``a|b``, and ``*`` for any words. With
-    ``reach``, the weight shifts by one step: up for production, down for test systems. ``in_files`` is the weight in
-    a file, which is reviewed before it runs.
+    ``reach``, the weight shifts by one step: up for production, down for test systems.
     """
 
     program: tuple[str, ...]
@@ -54,14 +53,17 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     line: str = ""
     unless: tuple[str, ...] = ()
     reach: bool = False
-    in_files: Weight | None = None
 
 
 class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``programs.yml``: regexes with a name, which rows use as ``<name>``; options that take a value, by program; and
-    which words of a program are files that it writes (``last``, ``all``, ``after-first`` or a regex on the word)."""
+    which words of a program are files that it writes (``last``, ``all``, or a regex on the line). ``databases`` are
+    clients with their dialects of SQL; ``consoles`` and ``given`` are texts of words."""
 
     names: dict[str, str]
+    databases: dict[str, str]
+    consoles: str
+    given: str
     options: dict[str, str]
     writes: dict[str, str]
 
@@ -219,19 +221,6 @@ def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
 
 
 _HOME = re.compile(r"^(?:\$\{HOME\}|/root|/home/[^/*]{1,64}|/Users/[^/*]{1,64}|~[a-z0-9_-]{1,32})(?=/|$)")
-_GIVEN = frozenset(  # variables that CI systems and shells set, and that are never empty there
-    [
-        "GITHUB_WORKSPACE",
-        "RUNNER_TEMP",
-        "TMPDIR",
-        "CI_PROJECT_DIR",
-        "WORKSPACE",
-        "PWD",
-        "OLDPWD",
-        "BUILD_SOURCESDIRECTORY",
-        "item",
-    ]
-)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*|\d)\}")
 
 
@@ -246,10 +235,11 @@ def path_of(word: str, scene: Scene) -> str:
         path = scene.directory.rstrip("/") + "/" + path.removeprefix("./")
     names = _VARIABLE.findall(path)
     is_root = re.fullmatch(r"/+\.?\**", _VARIABLE.sub("", path)) is not None
+    given = table().programs.given.split()
     if (
         names
         and not scene.stops_on_unset
-        and not any(name in _GIVEN or name in scene.looked_at for name in names)
+        and not any(name in given or name in scene.looked_at for name in names)
     ):
         is_set_elsewhere = not scene.is_whole or any(name.isdigit() for name in names)
         if is_root:
@@ -260,24 +250,6 @@ def path_of(word: str, scene: Scene) -> str:
         path = posixpath.normpath(path) + ("/*" if path.endswith("*") else "")
     path = _HOME.sub("~", re.sub(r"(?:/\.?\**|/\{[^{}]*\}|/\.)$", "", path))
     return path or "/" * bool(word)
-
-
-_CONSOLES = frozenset(
-    [
-        "redis-cli",
-        "valkey-cli",
-        "mongosh",
-        "mongo",
-        "cqlsh",
-        "influx",
-        "mongoexport",
-        "etcdctl",
-        "vault",
-        "at",
-        "batch",
-        "crontab",
-    ]
-)
 
 
 @dataclass
@@ -296,7 +268,7 @@ class _Judge:
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
         self._rows(argv, scene, line)
         for target in _written(argv):
-            self.write(target, True, scene, line)
+            self.write(target, base_name(argv[0]) not in {"ln", "cp", "mv", "install"}, scene, line)
         for word in argv[1:]:
             if " " in word:
                 self.query(argv, word, line)
@@ -330,18 +302,19 @@ class _Judge:
 
     def flow(self, stages: list[list[str]], scene: Scene, line: int) -> None:
         for row in flow.judge(stages, scene):
-            self.add(row, row.weight, line)
+            self.add(row, (row.in_files if self.in_file else None) or row.weight, line)
 
     def query(self, argv: list[str], text: str, line: int) -> None:
         name = base_name(argv[0])
-        dialect = sql.dialect_of(name)
-        if dialect is not None:
+        if (dialect := table().programs.databases.get(name)) is not None:
+            from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
+
             self.sql_chars += len(text)
             if self.sql_chars > sql.SQL_CHARS_MAX:
                 text = " " * (sql.SQL_CHARS_MAX + 1)  # unread, as a text of that length is
             for found in sql.findings(text, self.place, dialect, around=" ".join(argv)):
                 self.findings.append(replace(found, line=line))
-        elif name in _CONSOLES and text not in argv:
+        elif name in table().programs.consoles.split() and text not in argv:
             self._rows([name, *text.split()], Scene(), line)
 
     def code(self, language: str, text: str, line: int) -> None:
@@ -419,4 +392,11 @@ def written_file(path: str, place: str) -> list[Finding]:
     """What it means that a tool writes a file with this path."""
     judge = _Judge(place)
     judge.write(path, False, Scene(), 0)
+    return judge.findings
+
+
+def read_file(path: str, place: str) -> list[Finding]:
+    """What it means that a tool shows a file with this path."""
+    judge = _Judge(place)
+    judge.command(["<", path], Scene(), 0)
     return judge.findings

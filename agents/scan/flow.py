@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from council.agents.scan.rows import Rule, convert, load
-from council.agents.scan.shell_words import Scene, base_name, reads_stdin
+from council.agents.scan.shell_words import DOWNLOADERS, INTERPRETERS, Scene, base_name, reads_stdin
 
 RULES = Path(__file__).parent / "rules" / "flow.yml"
 WORD_CHARS_MAX = LINE_CHARS_MAX = 4_000
@@ -93,6 +93,8 @@ def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
             own |= _in_words([word for word in argv if word.startswith("<")], scene)
             takes = stdin.search(line) is not None and (not sink.runs or reads_stdin(argv))
             yield from (row for row in flows().rows if _flows(row, sink, carried if takes else set(), own))
+        if name and _saved(argv, name, scene):
+            yield next(row for row in flows().rows if row.id == "flow-saved-run")
         if argv and argv[0].startswith(("$(", "<(")) and "download" in _in_words(argv[:1], scene):
             yield next(row for row in flows().rows if row.id == "flow-download-run")
         given = _given(argv, name, scene)
@@ -105,6 +107,22 @@ def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
                     name in {"cp", "mv", "tee"}
                 )
             scene.secrets.update(dict.fromkeys(filter(None, kept), kind))
+
+
+def _saved(argv: list[str], name: str, scene: Scene) -> bool:
+    """Whether a command runs a file that an earlier one downloaded. Keeps the files that this one downloads."""
+    files = [word for word in argv if not word.startswith("-")]
+    ran = files[1:2] if name in INTERPRETERS else files[:1]
+    if any(scene.secrets.get(word.removeprefix("./")) == "saved" for word in ran):
+        return True
+    if name in DOWNLOADERS and len(scene.secrets) < SECRETS_MAX:
+        named = [
+            word for before, word in pairwise(argv) if before in {"-o", "-O", "--output", "--output-document"}
+        ]
+        named += [word[1:] for word in argv if word.startswith(">")]
+        named += [word.rsplit("/", 1)[-1] for word in files if "://" in word]
+        scene.secrets.update((word.removeprefix("./"), "saved") for word in named if word)
+    return False
 
 
 def _flows(row: FlowRow, sink: Sink, carried: set[str], own: set[str]) -> bool:

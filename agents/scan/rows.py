@@ -19,6 +19,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     """A row that is a finding. ``message`` says what it is, then what to do.
 
     ``bad`` and ``good`` are examples, one a line: each of ``bad`` must give this finding, none of ``good`` may.
+    ``in_files`` is the weight in a file, which is reviewed before it runs.
     """
 
     id: str
@@ -28,6 +29,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     bad: str
     good: str
     cwe: int = 0
+    in_files: Weight | None = None
 
 
 def load(path: Path) -> Any:

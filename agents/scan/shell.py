@@ -176,7 +176,10 @@ class _Reader:
                 self._assign(node)
             case "for_statement":
                 if name := node.child_by_field_name("variable"):
-                    self.scene.set(_text(name), "${item}", VALUE_CHARS_MAX)
+                    given = [self.word(each) for each in node.children_by_field_name("value")]
+                    known = given[0] if len(given) == 1 and re.match(r"[/~].*\*$", given[0]) else "${item}"
+                    secret = next((word for word in given if "(!" in word), known)
+                    self.scene.set(_text(name), secret, VALUE_CHARS_MAX)
             case "pipeline":
                 self._pipeline(node, line, depth)
             case "redirected_statement":
@@ -236,7 +239,7 @@ class _Reader:
 
     def _code(self, language: str, code: str, line: int, depth: int) -> None:
         self.judge.code(language, code, line + 1)
-        for nested in shell_in_code(code):
+        for _, nested in shell_in_code(code[:20_000]):
             self.read(nested, line, depth + 1)
 
     def _unwrap(self, argv: list[str]) -> list[str]:
@@ -353,7 +356,10 @@ class _Reader:
             elif part.type in {"command", "subshell", "compound_statement", "redirected_statement"}:
                 found = [part] if part.type == "command" else list(self._commands_of(part))
                 argvs = (self.argv(command) for command in found)
-                stages += [self._unwrap(argv) or argv for argv in argvs]
+                # xargs gives what comes through the pipe as words.
+                stages += [
+                    (self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs") for argv in argvs
+                ]
                 if found and part.type == "redirected_statement":
                     stages[-1] = stages[-1] + [f"{way}{file}" for way, file, _ in self._redirects(part)]
         return stages

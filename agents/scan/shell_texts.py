@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from council.agents.mind import Case
-from council.agents.scan import commands, constants, shell_finder, sql
+from council.agents.scan import commands, constants, shell_finder
 from council.agents.scan.action import ParsedAction
 from council.agents.scan.change import FileChange, Hunk, ScannedText, short_quote
 from council.agents.scan.finding import Finding
@@ -135,6 +135,8 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
         if language == "shell":
             yield from shell.read(argument.text, place)
         elif language == "sql":
+            from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
+
             yield from sql.findings(argument.text, place, around=action.tool)
         elif language:
             for script, _ in shell_finder.in_block(language, argument.text):
@@ -144,6 +146,8 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
             yield from (each for each in found if each.weight == "stop")
     for path in action.written_paths:
         yield from commands.written_file(path, "the action's file")
+    for path in action.read_paths:
+        yield from commands.read_file(path, "the action's file")
 
 
 def _in_constants(

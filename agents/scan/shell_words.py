@@ -11,16 +11,37 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from council.agents.scan.rows import convert, load
+
+RULES = Path(__file__).parent / "rules" / "shell.yml"
 
 
-def words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``shell.yml``: programs and options, in texts of words; ``code`` is (language, option's regex) by program."""
+
+    shells: str
+    interpreters: str
+    downloaders: str
+    decoders: str
+    prefixes: dict[str, str]
+    positionals: dict[str, int]
+    scripts: dict[str, str]
+    containers: str
+    container_options: str
+    ssh_options: str
+    code: dict[str, tuple[str, str]]
 
 
-SHELLS = words("sh bash zsh dash ksh ash fish")
-INTERPRETERS = SHELLS | words("python python2 python3 perl ruby node php")
-DOWNLOADERS = words("curl wget fetch aria2c lynx http https Invoke-WebRequest iwr irm")
-DECODERS = words("base64 base32 xxd uudecode")
+_TABLE = convert(load(RULES), _Table, RULES.name)
+SHELLS = frozenset(_TABLE.shells.split())
+INTERPRETERS = SHELLS | frozenset(_TABLE.interpreters.split())
+DOWNLOADERS = frozenset(_TABLE.downloaders.split())
+DECODERS = frozenset(_TABLE.decoders.split())
 PREFIXES_MAX = 12  # sudo env nohup …: real chains are shorter
 
 
@@ -52,21 +73,9 @@ def base_name(word: str) -> str:
     return word.rsplit("/", 1)[-1]
 
 
-# Prefixes
-
-_TAKING = {  # options of each prefix that take a value
-    "sudo": "-u -g -h -p -C -T -U -r -t -D --user --group --chdir", "doas": "-u -C", "exec": "-a",
-    "env": "-u -C -S --unset --chdir", "time": "-f -o", "timeout": "-k -s --signal --kill-after", "nice": "-n",
-    "ionice": "-c -n -p", "stdbuf": "-i -o -e", "strace": "-e -o -p -s", "xargs": "-I -n -P -L -d -s -E -a -i",
-    "watch": "-n -d", "flock": "-w -E", "parallel": "-j",
-    **dict.fromkeys(words("nohup setsid command builtin busybox chroot unbuffer caffeinate chronic"), ""),
-}  # fmt: skip
-_POSITIONALS = {"timeout": 1, "chroot": 1, "flock": 1}  # arguments of their own before the command
-
-
 def is_prefix(word: str) -> bool:
     """Whether a program only runs the command in its words."""
-    return base_name(word).lstrip("@") in _TAKING
+    return base_name(word).lstrip("@") in _TABLE.prefixes
 
 
 def _strip_one(argv: list[str]) -> list[str] | None:
@@ -83,12 +92,12 @@ def _strip_one(argv: list[str]) -> list[str] | None:
             at += 1
             break
         if word.startswith("-") and len(word) > 1:
-            at += 2 if word in _TAKING[name].split() else 1
+            at += 2 if word in _TABLE.prefixes[name].split() else 1
         elif name in {"env", "sudo"} and re.match(r"[A-Za-z_]\w*=", word):
             at += 1
         else:
             break
-    return argv[at + _POSITIONALS.get(name, 0) :]
+    return argv[at + _TABLE.positionals.get(name, 0) :]
 
 
 def _stripped(argv: list[str]) -> list[list[str]]:
@@ -129,76 +138,59 @@ def reads_stdin(argv: list[str]) -> bool:
     return True
 
 
-_SSH_TAKING = words("-i -p -l -o -F -J -L -R -D -b -c -E -m -O -Q -S -W -w -B -I")
-
-
 def nested_scripts(argv: list[str]) -> Iterator[str]:
-    """Scripts in a command's words: of a shell's -c, eval, ssh, su, trap, find's -exec."""
+    """Scripts in a command's words: of a shell's -c, eval, ssh, su, trap, find's -exec, a container's command."""
     name, rest = base_name(argv[0]) if argv else "", argv[1:]
-    if name in SHELLS or name in {"su", "runuser"}:
-        for at, word in enumerate(rest[:-1]):
-            if re.fullmatch(r"-[a-z]*c", word) or word == "--command":
-                yield rest[at + 1]
-                break
+    if name in SHELLS:
+        yield from (rest[at + 1] for at, word in enumerate(rest[:-1]) if re.fullmatch(r"-[a-z]*c", word))
     elif name == "eval":
         yield " ".join(rest)
     elif name == "trap" and rest:
         yield rest[0]
     elif name == "ssh":
-        at = 0
-        while at < len(rest) and rest[at].startswith("-"):
-            at += 2 if rest[at] in _SSH_TAKING else 1
-        if rest[at + 1 :]:
-            yield " ".join(rest[at + 1 :])
+        yield " ".join(_after_options(rest, _TABLE.ssh_options)[1:])
     elif name == "find":
-        end = 0
-        for at, word in enumerate(rest):
-            if at >= end and word in {
-                "-exec",
-                "-execdir",
-                "-ok",
-            }:  # another before the end is the command's own
-                end = next((i for i in range(at, len(rest)) if rest[i] in {";", "+"}), len(rest))
-                yield shlex.join(rest[at + 1 : end])
-    elif name in {"kubectl", "docker", "podman", "oc", "docker-compose", "nerdctl"} and _EXECS & set(rest):
+        while (
+            ran := next((at for at, word in enumerate(rest) if word in {"-exec", "-execdir", "-ok"}), -1) + 1
+        ):
+            end = next((at for at in range(ran, len(rest)) if rest[at] in {";", "+"}), len(rest))
+            yield shlex.join(rest[ran:end])
+            rest = rest[end:]
+    elif name in _TABLE.containers.split() and {"exec", "run"} & set(rest):
         yield shlex.join(_inside(rest))
+    elif (where := _TABLE.scripts.get(name, "")) == "last":
+        yield from rest[-1:]
+    elif where:
+        yield from (word for before, word in pairwise(rest) if before in where.split())
+        yield from (word.partition("=")[2] for word in rest if word.partition("=")[0] in where.split())
 
 
-_EXECS = words("exec run")
-_EXEC_TAKING = words(
-    "-e -u -w --env --user --workdir -n --namespace -c --container --context --cluster --index"
-)
+def _after_options(rest: list[str], taking: str) -> list[str]:
+    """The words from the first on that is no option; ``taking`` are the options that take a value."""
+    at = 0
+    while at < len(rest) and rest[at].startswith("-"):
+        at += 2 if rest[at] in taking.split() else 1
+    return rest[at:]
 
 
 def _inside(rest: list[str]) -> list[str]:
     """The command that ``docker exec`` and the like run in a container."""
     if "--" in rest:
         return rest[rest.index("--") + 1 :]
-    if "exec" not in rest:  # of `run`, only a shell: which word is the image is not known
-        return rest[next((at for at, word in enumerate(rest) if base_name(word) in SHELLS), len(rest)) :]
-    at = rest.index("exec") + 1
-    while at < len(rest) and rest[at].startswith("-"):
-        at += 2 if rest[at] in _EXEC_TAKING else 1
-    return rest[at + 1 :]
-
-
-_CODE_OPTIONS = {
-    "python": ("python", r"-[bBdEiIOPqRsSuvWxX]*c"), "pypy": ("python", "-c"), "perl": ("perl", r"-[a-zA-Z0-9]*[eE]"),
-    "ruby": ("ruby", r"-[a-z]*e"), "node": ("javascript", r"-[pe]+|--eval|--print"),
-    "nodejs": ("javascript", "-[pe]+"),
-    "bun": ("javascript", "-e|--eval|--print"), "deno": ("javascript", "eval"), "php": ("php", "-r|--run"),
-    "lua": ("lua", "-e"), "Rscript": ("r", "-e"), "osascript": ("applescript", "-e"),
-}  # fmt: skip
+    if "exec" in rest:
+        return _after_options(rest[rest.index("exec") + 1 :], _TABLE.container_options)[1:]
+    # Of `run`, only a shell: which word is the image is not known.
+    return rest[next((at for at, word in enumerate(rest) if base_name(word) in SHELLS), len(rest)) :]
 
 
 def language_of(argv: list[str]) -> str:
     """The language that an interpreter runs; "" if it is a shell, or no interpreter."""
-    return _CODE_OPTIONS.get(base_name(argv[0]).rstrip("0123456789.") if argv else "", ("", ""))[0]
+    return _TABLE.code.get(base_name(argv[0]).rstrip("0123456789.") if argv else "", ("", ""))[0]
 
 
 def code_in(argv: list[str]) -> tuple[str, str] | None:
     """(language, code) of an interpreter's one-liner, such as ``python -c``; None if the command is no such."""
-    language, option = _CODE_OPTIONS.get(base_name(argv[0]).rstrip("0123456789."), ("", ""))
+    language, option = _TABLE.code.get(base_name(argv[0]).rstrip("0123456789."), ("", ""))
     for at, word in enumerate(argv[1:-1] if language else [], start=1):
         if re.fullmatch(option, word):
             return language, argv[at + 1]
@@ -207,23 +199,29 @@ def code_in(argv: list[str]) -> tuple[str, str] | None:
     return None
 
 
+_RUNNERS = (
+    r"(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
+    r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
+)
+_QUOTED = (
+    r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
+    r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
+)
 _CALLED = re.compile(
-    r"(?:\b(?:system|execSync|exec|spawnSync|spawn|popen|shell_exec|passthru|qx|run|call|getoutput)\s{0,4}\(?\s{0,4}"
-    r"[\"'{]|`)([^\"'`}]{2,2000})"
+    rf"\b{_RUNNERS}\s{{0,4}}[({{]?\s{{0,4}}[rb]?{_QUOTED}|`(?P<ticked>[^`]{{2,2000}})`", re.DOTALL
 )
-_LISTED = re.compile(
-    r"\b(?:run|call|Popen|check_\w{4,6}|spawn\w{0,4}|execFile\w{0,4}|system|exec)\s?\(\s?([^)]{2,500})"
-)
-_QUOTED = re.compile(r"[\"']([^\"']{1,300})[\"']")
+_LISTED = re.compile(rf"\b{_RUNNERS}\s?\(\s{{0,20}}([^)]{{2,500}})")
+_WORD = re.compile(r"[\"']([^\"']{1,300})[\"']")
 
 
-def shell_in_code(code: str) -> Iterator[str]:
-    """The texts that a one-liner in any language seems to give to a shell, and the lists of words that it runs."""
-    for match in _CALLED.finditer(code[:20_000]):
-        yield match[1]
-    for match in _LISTED.finditer(code[:20_000]):
-        if len(argv := _QUOTED.findall(match[1])) > 1:
-            yield shlex.join(argv)
+def shell_in_code(code: str) -> Iterator[tuple[int, str]]:
+    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs."""
+    for match in _CALLED.finditer(code):
+        text = next(filter(None, match.groups()), "")
+        yield match.start(), re.sub(r"\\([\"'])", r"\1", text)
+    for match in _LISTED.finditer(code):
+        if len(argv := _WORD.findall(match[1])) > 1:
+            yield match.start(), shlex.join(argv)
 
 
 def variables_in(text: str) -> list[str]:

@@ -41,9 +41,8 @@ class SqlRow(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 
 class SqlTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``clients`` are programs with their dialects; ``dangerous`` is how statements start that must be parsed."""
+    """``dangerous`` is how statements start that must be parsed."""
 
-    clients: dict[str, str]
     dangerous: str
     rows: tuple[SqlRow, ...]
 
@@ -52,11 +51,6 @@ class SqlTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 def table() -> SqlTable:
     """The table. Raises ValueError if it is wrong, with why."""
     return convert(load(RULES), SqlTable, RULES.name)
-
-
-def dialect_of(client: str) -> str | None:
-    """The dialect of a database client, None if the program is no such."""
-    return table().clients.get(client)
 
 
 def findings(text: str, place: str, dialect: str = "", around: str = "") -> list[Finding]:

@@ -11,27 +11,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from council.agents.mind import Case
-from council.agents.scan.action import read_action
-from council.agents.scan.personal import words
+from council.agents.scan.action import WORDS, read_action
 from council.agents.scan.reach import reach
 
 Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
 CLAUSES_MAX = 20  # of a summary; more is a story
 TEXT_CHARS_MAX = 20_000  # of arguments and body that are searched for their reach
 
-_BY_KIND: dict[Kind, str] = {
-    "destroy": "delete drop destroy wipe erase purge truncate remove terminate decommission shred nuke "
-    "deprovision format",
-    "outward": "publish send email e-mail mail post announce tweet broadcast notify",
-    "money": "pay transfer refund wire charge payout reimburse",
-    "weaken": "disable bypass deactivate suspend",
-    "grant": "grant promote authorize",
-    "change": "deploy release rotate revoke migrate restart reboot rollout roll upgrade scale failover merge",
-}
-_VERBS: dict[str, Kind] = {verb: kind for kind, verbs in _BY_KIND.items() for verb in verbs.split()}
-_READING = words(
-    "get list read describe show status query search fetch view count check lookup find inspect diff"
-)
+_GRAVITY: tuple[Kind, ...] = ("destroy", "money", "weaken", "outward", "grant", "change", "none")
+_VERBS: dict[str, Kind] = {verb: kind for kind in _GRAVITY[:-1] for verb in WORDS[f"order_{kind}"]}
 _DATA = re.compile(
     r"\b(?:databases?|db|tables?|buckets?|volumes?|disks?|clusters?|namespaces?|backups?|snapshots?|records?|"
     r"users?|accounts?|customers?|data|repo(?:sitory|sitories)?|branch(?:es)?|servers?|instances?|vms?|environments?|"
@@ -48,7 +36,6 @@ _GUARDS = re.compile(
     r"\b(?:firewalls?|mfa|2fa|auth(?:entication|orization)?|audit\w{0,6}|monitoring|alert(?:s|ing)?|backups?|encryption|"
     r"tls|ssl|certificate|rate.?limit\w{0,4}|validation|csrf|branch protection|security|antivirus|signature)\b"
 )
-_POLITE = words("please we should let's lets now then also just must can to and i want need the")
 _SPLIT = re.compile(r"[.;:!?\n]|,? (?:and|then) |, ")
 
 
@@ -65,9 +52,6 @@ class Stakes:
         return self.kind in {"destroy", "outward", "money"}
 
 
-_GRAVITY: tuple[Kind, ...] = ("destroy", "money", "weaken", "outward", "grant", "change", "none")
-
-
 def weigh(case: Case, *, has_change: bool) -> Stakes:
     """The stakes of a case. If its body holds a change, the summary's verbs describe code, and do not count."""
     found: list[Stakes] = []
@@ -80,7 +64,7 @@ def weigh(case: Case, *, has_change: bool) -> Stakes:
     if not has_change:
         found += [Stakes(kind, how_far, what) for kind, what in _clauses(case.summary)]
     tokens = re.findall(r"[a-z]{1,200}", action.tool)
-    if not _READING.intersection(tokens):
+    if not WORDS["order_reads"].intersection(tokens):
         found += [Stakes(_VERBS[token], how_far, token) for token in tokens if token in _VERBS]
     return min(found, key=lambda stakes: _GRAVITY.index(stakes.kind), default=Stakes(reach=how_far))
 
@@ -90,7 +74,7 @@ def _clauses(summary: str) -> list[tuple[Kind, str]]:
     out: list[tuple[Kind, str]] = []
     for clause in _SPLIT.split(summary[:TEXT_CHARS_MAX])[:CLAUSES_MAX]:
         parts = clause.lower().split()[:60]
-        while parts and parts[0] in _POLITE:
+        while parts and parts[0] in WORDS["polite"]:
             parts.pop(0)
         if not parts:
             continue

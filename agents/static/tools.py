@@ -8,44 +8,16 @@ A name's first verb decides: ``get_payment`` reads, and ``payment_refund`` pays.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 
 from council.agents.mind import Case
-from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
+from council.agents.scan.action import WORDS, Argument, ParsedAction, holds_diff, read_action
 from council.agents.scan.personal import words
 
 Effect = Literal["deletes", "pays", "sends", "writes"]
 
-# The verbs of names, by what a tool does; of two meanings, the graver. To restart, to scale and to archive are not
-# here: they are easily undone.
-_VERBS_BY_EFFECT: dict[Effect, str] = {
-    "deletes": "delete del drop destroy wipe erase purge truncate remove rm unlink uninstall terminate decommission "
-    "shred nuke deprovision clear reset revoke cancel evict discard ban kick unsubscribe",
-    "pays": "pay transfer refund wire charge payout reimburse buy purchase order sell trade bid swap tip donate "
-    "withdraw deposit book reserve subscribe checkout invoice redeem spend",
-    "sends": "send sendmail publish post email mail message sms announce tweet retweet broadcast notify reply "
-    "forward share upload submit push invite dm dispatch transmit comment",
-    "writes": "write overwrite create update insert upsert add append set put patch edit modify change replace save "
-    "rename move copy merge commit apply install deploy release rollback rollout shutdown kill enable disable "
-    "activate deactivate suspend lock unlock grant promote authorize approve reject assign unassign attach detach "
-    "close register enroll link import schedule reschedule provision sign tag vote accept decline resolve "
-    "configure mint",
-}
-_EFFECTS: dict[str, Effect] = {
-    verb: effect for effect, verbs in _VERBS_BY_EFFECT.items() for verb in verbs.split()
-}
-# Words of the table that are as often a noun: `post_list` lists posts, `email_send` sends an email.
-_NOUNS_TOO = words(
-    "order book invoice trade bid tip charge transfer wire email mail message sms post comment commit release tag "
-    "label link schedule"
-)
-_READS = words(
-    "get list read describe show search fetch view count check lookup find inspect diff query select retrieve load "
-    "browse download preview draft parse validate verify estimate calculate compute convert compare explain "
-    "analyze summarize translate classify extract render simulate track watch poll wait monitor ping test lint is has"
-)
-# Of these, words that are as often what is changed: `list_delete` deletes from a list.
-_READ_NOUNS = words("list view query")
+_EFFECTS: dict[str, Effect] = {verb: effect for effect in get_args(Effect) for verb in WORDS[effect]}
+_READS = WORDS["reads"]
 _CONJUNCTIONS = words("and or then")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PARTS = re.compile(r"__|[.:/]")
@@ -71,17 +43,8 @@ _GIVEN: tuple[tuple[Effect, frozenset[str], frozenset[str]], ...] = (
     ),
 )
 
-# A tool whose name has these words alone, one of the second table among them, changes a file here. The new text is
-# read as any change is.
-_FILE_WORDS = words(
-    "write overwrite create save edit append update put add replace modify insert multi file files text to in a new "
-    "local editor str string based tool"
-)
-_WRITES_FILES = words("write overwrite create save edit append file files editor")
-# A tool that applies a diff has no words but these.
-_DIFF_WORDS = _FILE_WORDS | words(
-    "apply git patch patches diff diffs change changes code repo workspace commit"
-)
+_FILE_WORDS = WORDS["file_words"]
+_DIFF_WORDS = _FILE_WORDS | WORDS["diff_words"]
 _PATHS = words("path file filename file_path")
 _DIFF_KEYS = words("patch patches diff diffs")
 
@@ -104,7 +67,7 @@ def _changes_files(action: ParsedAction, name: str) -> bool:
     said = {word for part in _named(name)[-1:] for word in part}
     if said <= _DIFF_WORDS and any(action.applies(each) and _is_diff(each) for each in action.args):
         return True
-    is_writer = said <= _FILE_WORDS and bool(said & _WRITES_FILES)
+    is_writer = said <= _FILE_WORDS and bool(said & WORDS["writes_files"])
     return is_writer and not action.sends and any(argument.key.lower() in _PATHS for argument in action.args)
 
 
@@ -145,10 +108,10 @@ def _clauses(part: list[str]) -> list[list[str]]:
 def _verb_of(clause: list[str]) -> str | None:
     """The first verb of a clause. A word that may be a noun is one if a verb follows."""
     known = [word for word in clause if word in _READS or word in _EFFECTS]
-    sure = [word for word in known if word not in _NOUNS_TOO]
-    if known and known[0] in _NOUNS_TOO and sure:
+    sure = [word for word in known if word not in WORDS["nouns"]]
+    if known and known[0] in WORDS["nouns"] and sure:
         known = sure
-    if known and known[0] in _READ_NOUNS and sure[-1] in _EFFECTS:
+    if known and known[0] in WORDS["read_nouns"] and sure[-1] in _EFFECTS:
         return sure[-1]
     return known[0] if known else None
 

@@ -1,21 +1,25 @@
-"""Commands as data: every row's own examples, and 100 command lines that nobody wrote the rows from."""
+"""Commands as data: every row's own examples, and command lines and calls that nobody wrote the rows from."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from council.agents.mind import Action, Case
 from council.agents.scan import commands, flow, sql
 from council.agents.scan.commands import BAD_MIN, GOOD_MIN, Row
 from council.agents.scan.finding import WEIGHTS
+from council.agents.scan.scan import scan
 
 ROWS = {row.id: row for row in commands.table().rows}
 FLOWS = {row.id: row for row in flow.flows().rows}
 QUERIES = {row.id: row for row in sql.table().rows}
-LINES = tomllib.loads((Path(__file__).parent / "commands.toml").read_text("utf-8"))["command"]
+CORPUS = tomllib.loads((Path(__file__).parent / "commands.toml").read_text("utf-8"))
+LINES, CALLS = CORPUS["command"], CORPUS["call"]
 
 
 def rules_of(script: str) -> list[str]:
@@ -64,11 +68,19 @@ def test_a_command_line_gets_its_weight(line: str, weight: str) -> None:
     assert (found[0] if found and found[0] != "note" else "") == weight, commands.findings(line, "here")
 
 
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call['tool']} {call['args']}"[:60])
+def test_a_call_of_a_tool_gets_its_weight(call: dict[str, Any]) -> None:
+    action = Action.of({"tool": call["tool"], "args": call["args"]})
+    seen = scan(Case("", "agent", "Maintenance", "", action))
+    found = next((weight for weight in WEIGHTS if seen.of(weight)), "")
+    assert ("" if found == "note" else found) == call["weight"], seen.found
+
+
 def test_there_are_as_many_command_lines_as_the_figures_say() -> None:
     grave = [line for each in LINES if each["weight"] for line in each["lines"]]
     harmless = [line for each in LINES if not each["weight"] for line in each["lines"]]
-    assert len(set(grave)) >= 60
-    assert len(set(harmless)) >= 40
+    assert len(set(grave)) >= 300
+    assert len(set(harmless)) >= 220
 
 
 # Damaged tables
