@@ -256,9 +256,18 @@ class _Writer(ast.NodeTransformer):
         if isinstance(node, ast.Name):
             value = self._names.resolve(node)
             return node if isinstance(value, ast.Name) else self._value(value, depth + 1)
+        if isinstance(node, ast.Call) and last_of(node.func) == "join" and self._names.is_fixed(node):
+            return self._joined(node, depth)
         return (
             _told(self._parts(node, depth)) if isinstance(node, ast.JoinedStr | ast.BinOp) else None
         ) or node
+
+    def _joined(self, node: ast.Call, depth: int) -> ast.expr:
+        """The text that a join of fixed items gives, a "?" for each item that is not seen."""
+        items = self._names.items(node.args[0]) if len(node.args) == 1 else []
+        between = literal(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        parts = [self._part(item, depth) for item in items]
+        return ast.Constant(between.join(literal(part) or "?" for part in parts) or "?")
 
     def _is_list(self, node: ast.expr) -> bool:
         return isinstance(self._names.resolve(node), ast.List | ast.Tuple)

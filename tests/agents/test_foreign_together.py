@@ -128,7 +128,6 @@ TRIES = [
     # Certificates
     Try("verify by a name", "no", "a.py", VERIFY.format(before="CHECK = False", value="CHECK")),
     Try("verify=0", "no", "a.py", VERIFY.format(before="", value="0")),
-    Try("setattr", "no", "a.py", 'import requests\n\ns = requests.Session()\nsetattr(s, "verify", False)\n'),
     Try("verify by a bundle", "yes", "a.py", VERIFY.format(before='CHECK = "ca.pem"', value="CHECK")),
     # Checks that are written otherwise
     Try("inverted", "yes", "a.py", DEF + READ + "    if user.can_read:\n        return load(path)\n"
