@@ -34,6 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "verify": ("council verify", "council verify --checkpoint checkpoint.json --key key.pub"),
     "checkpoint": ("council checkpoint checkpoint.json", "council checkpoint - --name staging"),
     "prove": ("council prove 7f3a9c21 proof.json", "council prove '#12' - --checkpoint checkpoint.json"),
+    "validate": ("council validate episode.jsonl", "council validate a.json b.json --json"),
     "store": ("council store info", "council store export backup.jsonl"),
     "store migrate": ("council store migrate", "council store migrate --url postgresql://user@host/audit"),
     "store info": ("council store info", "council store info --url council.db --json"),
