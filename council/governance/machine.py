@@ -215,19 +215,23 @@ def apply(episode: Episode, packet: Packet, now: datetime) -> Episode:
     return changed
 
 
+def row_of(episode: Episode, packet: Packet) -> Row | None:
+    """The row of TRANSITIONS that the packet takes; None if there is none, or it refuses the packet."""
+    for row in ROWS:
+        if row.packet_type == packet.header.packet_type and row.state in (episode.state, "*"):
+            if _CONDITIONS[row.condition](episode, packet):
+                return None if row.to == "refused" else row
+    return None
+
+
 def next_state(episode: Episode, packet: Packet) -> State | None:
     """The state after a packet, by TRANSITIONS alone; None if the state does not allow it."""
-    for row in _rows(episode.state, packet.header.packet_type):
-        if _CONDITIONS[row.condition](episode, packet):
-            match row.to:
-                case "refused":
-                    return None
-                case "the same":
-                    return episode.state
-                case "by outcome":
-                    return BY_OUTCOME[packet.payload.decision_outcome]
-            return cast(State, row.to)
-    return None
+    row = row_of(episode, packet)
+    if row is None:
+        return None
+    if row.to == "the same":
+        return episode.state
+    return BY_OUTCOME[packet.payload.decision_outcome] if row.to == "by outcome" else cast(State, row.to)
 
 
 def timeouts(episode: Episode, now: datetime) -> Step:
@@ -293,10 +297,6 @@ def unfinished(episode: Episode) -> tuple[Result, ...]:
 
 
 # Checks of the machine
-
-
-def _rows(state: str, packet_type: str) -> Iterator[Row]:
-    return (row for row in ROWS if row.packet_type == packet_type and row.state in (state, "*"))
 
 
 def _machine_results(episode: Episode, packet: Packet) -> Iterator[Result]:

@@ -322,7 +322,7 @@ def mission(ids: Ids, clock: Clock, about: About = DEFAULT) -> list[Packet]:
 def _verified(ids: Ids, clock: Clock, about: About, tasks: Sequence[str]) -> list[Packet]:
     """A verify loop with a directive for each task type, and the Decision ACT after it."""
     writer = _begun(ids, clock, about)
-    writer.plan(writer.decide("VERIFY_FIRST"), about.summary)
+    writer.decide("VERIFY_FIRST")
     for task_type in tasks:
         _carried_out(writer, writer.direct(task_type))
     writer.believe("verified", value=True)
