@@ -1,8 +1,8 @@
 """The machine of an episode: all checks of a packet before any takes effect, and what an accepted packet changes.
 
-``step`` is the way in. ``TRANSITIONS`` is the table of the machine, as text (rules 5). Rows are tried from the top; the
-first whose state, packet and condition fit says the next state. A ``*`` stands for any state. A packet without a row
-is refused.
+``step`` is the way in. ``TRANSITIONS`` is the table of the machine, as text (rules 5). Rows are tried from the top: the
+first whose state, packet and condition fit says the next state. ``*`` stands for any state. A packet without a row is
+refused.
 """
 
 from __future__ import annotations
@@ -176,14 +176,18 @@ def _schema_words(words: str) -> tuple[str, str]:
             return "a known field", "an unknown one"
     if said.startswith("must be ") and found_there:
         return said.removeprefix("must be "), found
-    return "a value of the right form", f"one that {words}" if words.startswith(("is ", "has ", "must ")) else words
+    return "a value of the right form", f"one that {words}" if words.startswith(
+        ("is ", "has ", "must ")
+    ) else words
 
 
 def check_alone(packet: Packet) -> tuple[Result, ...]:
     """What is wrong with a packet by itself: its layer, and the invariants that ask for no other packet."""
     now = packet.header.created_at
     found = (*_layer_results(packet), *invariants.check(Episode(packet.header.correlation_id), packet, now))
-    return tuple(each for each in found if each.rule != "INV-007" or packet.payload.authorization_token_id is None)
+    return tuple(
+        each for each in found if each.rule != "INV-007" or packet.payload.authorization_token_id is None
+    )
 
 
 def check(episode: Episode, packet: Packet, now: datetime) -> tuple[Result, ...]:
@@ -218,9 +222,9 @@ def apply(episode: Episode, packet: Packet, now: datetime) -> Episode:
 def row_of(episode: Episode, packet: Packet) -> Row | None:
     """The row of TRANSITIONS that the packet takes; None if there is none, or it refuses the packet."""
     for row in ROWS:
-        if row.packet_type == packet.header.packet_type and row.state in (episode.state, "*"):
-            if _CONDITIONS[row.condition](episode, packet):
-                return None if row.to == "refused" else row
+        fits = row.packet_type == packet.header.packet_type and row.state in (episode.state, "*")
+        if fits and _CONDITIONS[row.condition](episode, packet):
+            return None if row.to == "refused" else row
     return None
 
 
@@ -380,7 +384,9 @@ def _named(packet: Packet) -> str:
 
 def _allowed(state: str) -> str:
     rows = (row for row in ROWS if row.state == state and row.to != "refused")
-    named = dict.fromkeys(f"{row.packet_type} ({row.condition})" if row.condition else row.packet_type for row in rows)
+    named = dict.fromkeys(
+        f"{row.packet_type} ({row.condition})" if row.condition else row.packet_type for row in rows
+    )
     return f"one of {', '.join(named)}"
 
 
@@ -426,7 +432,9 @@ def _directed(episode: Episode, packet: Packet, now: datetime) -> Episode:
     safety = safety_of(packet)
     budgets = episode.ledger.budgets
     seconds = payload.timeout_seconds or (budgets and budgets.time_s) or TIMEOUT_S
-    directive = Directive(packet.header.packet_id, payload.task_id, safety, _later(packet.header.created_at, seconds))
+    directive = Directive(
+        packet.header.packet_id, payload.task_id, safety, _later(packet.header.created_at, seconds)
+    )
     if safety == "READ":
         loop = replace(loop, reads=loop.reads + 1)
     else:

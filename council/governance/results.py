@@ -27,7 +27,9 @@ class Result(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         place = f" {self.path}:" if self.path else ""
-        return f"{self.packet_id}: {self.layer} {self.rule}:{place} expected {self.expected}, found {self.found}"
+        return (
+            f"{self.packet_id}: {self.layer} {self.rule}:{place} expected {self.expected}, found {self.found}"
+        )
 
 
 def is_rejected(results: tuple[Result, ...]) -> bool:

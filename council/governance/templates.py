@@ -29,7 +29,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = "Look at the service before a change"
     correlation_id: str = "corr_1"
     tool_id: str = "shell"
-    tool_params: Mapping[str, Any] = field(default_factory=lambda: {"command": ["systemctl", "status", "web"]})
+    tool_params: Mapping[str, Any] = field(
+        default_factory=lambda: {"command": ["systemctl", "status", "web"]}
+    )
     operations: tuple[str, ...] = ("write",)
     impact: str = "LOW"
     irreversibility: str = "REVERSIBLE"
@@ -55,7 +57,10 @@ class Writer:
 
     def observe(self, data: Mapping[str, Any], *, tool: str | None = None) -> Packet:
         """An Observation: of a tool's output if ``tool`` is given, else of what the user says."""
-        payload: dict[str, Any] = {"observation_type": "tool_output" if tool else "user_input", "data": dict(data)}
+        payload: dict[str, Any] = {
+            "observation_type": "tool_output" if tool else "user_input",
+            "data": dict(data),
+        }
         if tool:
             payload["source_tool"] = tool
         packet = self.write("ObservationPacket", 6, payload)
@@ -128,7 +133,11 @@ class Writer:
 
     def direct(self, task_type: str = "tool_read", *, token: Packet | None = None) -> Packet:
         """A TaskDirective to run the tool: READ, or WRITE with a token."""
-        method = {"method": "tool", "tool_id": self._about.tool_id, "tool_params": dict(self._about.tool_params)}
+        method = {
+            "method": "tool",
+            "tool_id": self._about.tool_id,
+            "tool_params": dict(self._about.tool_params),
+        }
         payload: dict[str, Any] = {
             "task_id": f"task_{next(self._ids)}",
             "task_type": task_type,
@@ -198,7 +207,9 @@ class Writer:
                 "quality_tier": about.tier,
                 "satisficing_mode": about.tier != "SUPERB",
                 "definition_of_done": {"text": about.summary, "checks": ["the result is observed"]},
-                "verification_requirement": {"SUBPAR": "OPTIONAL", "PAR": "VERIFY_ONE"}.get(about.tier, "VERIFY_ALL"),
+                "verification_requirement": {"SUBPAR": "OPTIONAL", "PAR": "VERIFY_ONE"}.get(
+                    about.tier, "VERIFY_ALL"
+                ),
             },
             "budgets": {
                 "token_budget": about.token_budget,
@@ -242,9 +253,7 @@ def _begun(ids: Ids, clock: Clock, about: About) -> Writer:
 def _carried_out(writer: Writer, directive: Packet) -> None:
     """The directive's result, and its observation."""
     result = writer.answer(directive)
-    writer.observe(
-        {"result": result.header.packet_id}, tool=directive.payload.execution_method.tool_id
-    )
+    writer.observe({"result": result.header.packet_id}, tool=directive.payload.execution_method.tool_id)
 
 
 class Template(Protocol):
@@ -304,7 +313,9 @@ def degraded(ids: Ids, clock: Clock, about: About = DEFAULT) -> list[Packet]:
 
 def compile_(ids: Ids, clock: Clock, about: About = DEFAULT) -> list[Packet]:
     """G: as B at SUPERB, with two directives, to generate and to test."""
-    return _verified(ids, clock, msgspec.structs.replace(about, tier="SUPERB"), ("computation", "verification"))
+    return _verified(
+        ids, clock, msgspec.structs.replace(about, tier="SUPERB"), ("computation", "verification")
+    )
 
 
 def mission(ids: Ids, clock: Clock, about: About = DEFAULT) -> list[Packet]:

@@ -42,7 +42,9 @@ def test_an_episode_is_read_in_each_form(cli: Cli, home: Path, form: str) -> Non
     assert done.out == "valid: 8 packets, 1 episode, 0 errors, 0 warnings\n"
 
 
-@pytest.mark.parametrize(("form", "position"), [("list", "[3]"), ("object", "packets[3]"), ("lines", "line 4")])
+@pytest.mark.parametrize(
+    ("form", "position"), [("list", "[3]"), ("object", "packets[3]"), ("lines", "line 4")]
+)
 def test_a_fault_is_told_with_its_place(cli: Cli, home: Path, form: str, position: str) -> None:
     packets: list[Any] = documents("D")
     packets[3]["payload"]["revoked"] = True

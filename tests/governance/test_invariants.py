@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from council.governance import invariants, machine
-from council.protocol.errors import EnvelopeError
 from tests.governance.episodes import built, changed, played, reread, rules, writer
 
 REF = {"ref_id": "x", "timestamp": "2026-11-26T12:00:00Z"}
@@ -165,11 +164,7 @@ def test_a_directive_stays_within_its_token(
 ) -> None:
     """Mutation: a bound that is not compared, or compared with the wrong end included."""
     packets: list[Any] = [*built("D")]
-    try:
-        packets[3] = reread(packets[3], token)
-    except EnvelopeError as error:  # a token that is used up has no valid form
-        assert "usage_count" in str(error)
-        return
+    packets[3] = reread(packets[3], token)
     packets[4] = changed(packets[4], directive)
     episode, _ = played(packets[:4])
     found = machine.step(episode, packets[4])
@@ -178,7 +173,9 @@ def test_a_directive_stays_within_its_token(
         return
     assert not found.is_accepted
     assert {each.rule for each in found.results} <= {"INV-007", "SCHEMA"}
-    assert {each.rule for each in found.results} == {"SCHEMA"} or path in {each.path for each in found.results}
+    assert {each.rule for each in found.results} == {"SCHEMA"} or path in {
+        each.path for each in found.results
+    }
 
 
 def test_a_token_is_used_as_often_as_it_says() -> None:

@@ -56,14 +56,18 @@ def test_a_result_that_exceeds_a_budget_revokes_every_token() -> None:
     assert (episode.state, [each.is_revoked for each in episode.tokens.values()]) == ("S9_SAFEMODE", [True])
 
 
-@pytest.mark.parametrize(("calls", "found"), [(2, {"LEDGER-80 WARNING"}), (1, {"LEDGER-80 WARNING", "LEDGER-BUDGET"})])
+@pytest.mark.parametrize(
+    ("calls", "found"), [(2, {"LEDGER-80 WARNING"}), (1, {"LEDGER-80 WARNING", "LEDGER-BUDGET"})]
+)
 def test_a_directive_past_its_budget_is_refused(calls: int, found: set[str]) -> None:
     packets = built("G", tool_call_budget=calls)
     episode, results = played(packets[:7])
     assert rules(results) == found
     assert (episode.ledger.tool_calls, len(episode.directives)) == (calls, calls)
     refused = [each for each in results if each.severity == "ERROR"]
-    assert {(each.path, each.expected) for each in refused} <= {("mcp.budgets.tool_call_budget", "at most 1 used")}
+    assert {(each.path, each.expected) for each in refused} <= {
+        ("mcp.budgets.tool_call_budget", "at most 1 used")
+    }
 
 
 def test_a_budget_of_nothing_allows_no_call() -> None:
@@ -92,7 +96,9 @@ def test_a_token_is_issued_once() -> None:
     packets = built("D")
     again = reread(packets[3], {"header.packet_id": "pkt_again", "payload.max_usage_count": 9})
     episode, results = played([*packets[:4], again])
-    assert [(each.layer, each.rule, each.path) for each in results] == [("ledger", "LEDGER-TOKEN", "payload.token_id")]
+    assert [(each.layer, each.rule, each.path) for each in results] == [
+        ("ledger", "LEDGER-TOKEN", "payload.token_id")
+    ]
     assert episode.tokens[packets[3].payload.token_id].uses_max == 1
 
 

@@ -253,7 +253,11 @@ def test_a_directive_times_out_into_an_escalation(
     assert machine.timeouts(episode, due) == (episode, True, ())
     late = due + timedelta(microseconds=1)
     timed_out, _, (result,) = machine.timeouts(episode, late)
-    assert (timed_out.state, result.rule, result.packet_id) == ("S8_ESCALATED", "SEQ-TIMEOUT", directive.header.packet_id)
+    assert (timed_out.state, result.rule, result.packet_id) == (
+        "S8_ESCALATED",
+        "SEQ-TIMEOUT",
+        directive.header.packet_id,
+    )
     assert timed_out.directives[directive.header.packet_id].status == "TIMED_OUT"
     result = machine.step(episode, packets[4], late).results[0]
     assert (result.rule, result.severity) == ("INV-011", "ERROR")
@@ -290,7 +294,9 @@ def test_an_alert_revokes_the_tokens_that_it_names(kind: str) -> None:
     token_id = packets[3].payload.token_id
     other, _ = played([*packets[:4], alert(alert_type=kind, affected_components=["token_other"])])
     assert not other.tokens[token_id].is_revoked
-    episode, results = played([*packets[:4], alert(alert_type=kind, affected_components=[token_id]), packets[4]])
+    episode, results = played(
+        [*packets[:4], alert(alert_type=kind, affected_components=[token_id]), packets[4]]
+    )
     assert (episode.state, episode.tokens[token_id].is_revoked) == ("S5_AUTHORIZE", True)
     assert [(each.rule, each.found) for each in results] == [("INV-007", f"{token_id}, revoked")]
 

@@ -50,7 +50,9 @@ def test_a_template_is_valid_and_has_its_form(name: str) -> None:
     packets = built(name)
     form = FORMS[name].split()
     assert [short(each) for each in packets] == [each[:3] for each in form]
-    layers = [str(each.header.layer_source) for each, as_given in zip(packets, form, strict=True) if as_given[3:]]
+    layers = [
+        str(each.header.layer_source) for each, as_given in zip(packets, form, strict=True) if as_given[3:]
+    ]
     assert layers == [each[3:] for each in form if each[3:]]
     episode, results = played(packets)
     assert [each for each in results if each.severity == "ERROR"] == []
@@ -63,7 +65,12 @@ def test_a_template_is_valid_and_has_its_form(name: str) -> None:
 @pytest.mark.parametrize(
     "about",
     [
-        {"summary": "Restart web", "correlation_id": "corr_1", "tool_id": "restart", "tool_params": {"unit": "web"}},
+        {
+            "summary": "Restart web",
+            "correlation_id": "corr_1",
+            "tool_id": "restart",
+            "tool_params": {"unit": "web"},
+        },
         {"impact": "CRITICAL", "irreversibility": "IRREVERSIBLE", "tier": "SUPERB"},
         {"tier": "SUPERB", "operations": ("read", "modify")},
     ],
