@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
 
 from council.protocol.answer.sections import ControlPacket
 from council.protocol.cognition.packet import CognitionPacket
@@ -33,6 +34,10 @@ _FORMATS: dict[str, type[BaseModel]] = {
 }
 
 
+class _Generator(GenerateJsonSchema):
+    ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # a frozen object
+
+
 def schemas() -> dict[str, dict[str, Any]]:
     """The schema of each format, by the path of its file: ``omen/v0.7/packets/DecisionPacket.schema.json``."""
     return {f"{path}.schema.json": _schema(path, model) for path, model in _FORMATS.items()}
@@ -43,7 +48,7 @@ def _id(path: str) -> str:
 
 
 def _schema(path: str, model: type[BaseModel]) -> dict[str, Any]:
-    found = model.model_json_schema()
+    found = model.model_json_schema(schema_generator=_Generator)
     if model is Envelope:
         found["allOf"] = [
             {
