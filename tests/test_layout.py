@@ -42,6 +42,7 @@ ROOMS = (
     "protocol.answer",
     "protocol.identity",
     "protocol.cognition",
+    "protocol.omen",
     "agents.mind",
     "agents.messaging",
     "agents.prompting",

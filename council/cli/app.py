@@ -26,7 +26,7 @@ from council.cli.decide.cancel import cancel
 from council.cli.examples import examples
 from council.cli.operate import cluster, dashboard, up_down
 from council.cli.options import EXIT_CODES
-from council.cli.record import log, replay, show, store, validate, verify
+from council.cli.record import log, replay, schema, show, store, validate, verify
 from council.cli.report import (
     DONE,
     INTERRUPTED,
@@ -123,6 +123,7 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "prove": verify.prove,
         "validate": validate.validate,
         "store": store.app,
+        "schema": schema.app,
     },
     "Settings": {
         "init": init.init,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import field
 
 from council.governance.ledger import Grant, Ledger
-from council.protocol.omen.packets import Packet
+from council.protocol.omen import Packet
 
 State = Literal[
     "S0_IDLE",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from council.governance import ledger
 from council.governance.episode import Episode, safety_of
 from council.governance.results import Result, Severity
-from council.protocol.omen.packets import Packet, stakes_level
+from council.protocol.omen import Packet, stakes_level
 
 CONSEQUENTIAL = frozenset(
     {"DecisionPacket", "TaskDirectivePacket", "ToolAuthorizationToken", "EscalationPacket"}

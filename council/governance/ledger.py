@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from council.governance.results import Result, Severity
-from council.protocol.omen.packets import Packet
+from council.protocol.omen import Packet
 from council.protocol.values import kind_of, plain, quoted
 
 # The share of a budget at which a warning is given.
@@ -88,7 +88,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A token in the ledger. ``decision_id`` is the decision that stood when it was issued, None if there was none."""
+    """A token in the ledger. ``decision_id`` is the decision that it stands on, None if there was none yet."""
 
     token_id: str
     tool_ids: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The machine of an episode: all checks of a packet before any takes effect, and what an accepted packet changes.
 
-``step`` is the way in. ``TRANSITIONS`` is the table of the machine, as text (rules 5). Rows are tried from the top: the
-first whose state, packet and condition fit says the next state. ``*`` stands for any state. A packet without a row is
+``step`` is the way in. ``TRANSITIONS`` is its table, as text (rules 5). Rows are tried from the top: the first
+whose state, packet and condition fit says the next state. ``*`` stands for any state. A packet without a row is
 refused.
 """
 
@@ -26,7 +26,7 @@ from council.governance.episode import (
 )
 from council.governance.results import Result, is_rejected
 from council.protocol.errors import EnvelopeError, IllegalMove
-from council.protocol.omen.packets import Packet, read_packet
+from council.protocol.omen import Packet, read_packet
 from council.protocol.values import quoted
 
 TRANSITIONS = """
@@ -134,13 +134,13 @@ class Step(NamedTuple):
     results: tuple[Result, ...]
 
 
-def step(episode: Episode, packet: Packet | Mapping[str, Any], now: datetime | None = None) -> Step:
+def step(episode: Episode, packet: Packet | dict[str, Any], now: datetime | None = None) -> Step:
     """Checks a packet, and applies it if no check found an ERROR.
 
     ``packet`` may be a JSON object that is not read yet: then its form is checked first. ``now`` is an aware time
     for the directives' timeouts; by default the packet's own ``created_at``.
     """
-    if isinstance(packet, Mapping):
+    if isinstance(packet, dict):
         try:
             packet = read_packet(packet)
         except EnvelopeError as error:

@@ -16,7 +16,7 @@ from msgspec import field
 
 from council.governance.ledger import arguments_digest
 from council.protocol.models import time_text
-from council.protocol.omen.packets import Packet, read_packet, stakes_level
+from council.protocol.omen import Packet, read_packet, stakes_level
 
 Ids = Iterator[str]
 Clock = Callable[[], datetime]

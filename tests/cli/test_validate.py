@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from council.cli.record import validate
-from council.protocol.omen.packets import to_dict
+from council.protocol.omen import to_dict
 from tests.governance.episodes import built, changed
 
 from .conftest import Cli

@@ -11,7 +11,7 @@ from council.governance import machine
 from council.governance.episode import Episode
 from council.governance.results import Result
 from council.governance.templates import DEFAULT, TEMPLATES, About, Writer
-from council.protocol.omen.packets import Packet, read_packet, to_dict
+from council.protocol.omen import Packet, read_packet, to_dict
 
 START = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ def writer(begin: int = 1_000, about: About = DEFAULT) -> Writer:
     return Writer(map(str, numbers), lambda: START + timedelta(seconds=60), about)
 
 
-def played(packets: Iterable[Packet | Mapping[str, Any]]) -> tuple[Episode, list[Result]]:
+def played(packets: Iterable[Packet | dict[str, Any]]) -> tuple[Episode, list[Result]]:
     """The episode after these packets, and all results. A rejected packet changes nothing."""
     episode, results = Episode("corr_1"), []
     for packet in packets:

@@ -19,6 +19,7 @@ SUPERB = {"mcp.quality.quality_tier": "SUPERB"}
 PAR = {"mcp.quality.quality_tier": "PAR"}
 ASSUMPTIONS = "payload.load_bearing_assumptions"
 EVIDENCE = "mcp.evidence.evidence_refs"
+BUDGET_CHECK = "payload.constraints_satisfied.budget_check"
 STATE = "mcp.routing.tools_state"
 OPTION = "payload.top_options.0."
 
@@ -58,7 +59,7 @@ BROKEN: list[tuple[str, int, dict[str, Any], str | None, str]] = [
             ("tier_check", None, ""),
         )
     ],
-    ("E", 2, {"payload.constraints_satisfied.budget_check": False}, "INV-006", "payload.constraints_satisfied.budget_check"),
+    ("E", 2, {BUDGET_CHECK: False}, "INV-006", BUDGET_CHECK),
     ("E", 3, {OPTION + "description": " "}, "INV-009", "payload.top_options[0].description"),
     ("E", 3, {OPTION + "risk_summary": " "}, "INV-009", "payload.top_options[0].risk_summary"),
     ("E", 3, {OPTION + "pros": [" "]}, "INV-009", "payload.top_options[0].pros"),

@@ -8,7 +8,7 @@ import pytest
 
 from council.governance import machine
 from council.governance.ledger import Budgets, arguments_digest
-from council.protocol.omen.packets import Packet
+from council.protocol.omen import Packet
 from tests.governance.episodes import built, played, reread, rules, writer
 
 USED = "payload.execution_metadata."

@@ -11,8 +11,7 @@ from council.governance import machine
 from council.governance.episode import PACKETS_MAX, Directive, Episode, VerifyLoop
 from council.governance.ledger import Grant
 from council.protocol.errors import IllegalMove
-from council.protocol.omen.packets import Packet
-
+from council.protocol.omen import Packet
 from tests.governance.episodes import START, built, changed, played, reread, rules, writer
 
 # From rules 5: the state after each packet, by row and column; - is illegal.

@@ -6,7 +6,7 @@ import pytest
 
 from council.governance import machine
 from council.governance.templates import TEMPLATES
-from council.protocol.omen.packets import Packet
+from council.protocol.omen import Packet
 from tests.governance.episodes import built, played, rules
 
 # The packets of each, by the first letters of their types and the layer where it matters (rules 5).

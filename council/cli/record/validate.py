@@ -102,7 +102,7 @@ def _check_file(name: str, data: bytes, found: _Found) -> None:
     from council.governance import machine
     from council.governance.episode import Episode
     from council.protocol.errors import EnvelopeError
-    from council.protocol.omen.packets import read_packet
+    from council.protocol.omen import read_packet
 
     episodes: dict[str, tuple[Episode, str]] = {}
     alone, packets = _packets(data)
