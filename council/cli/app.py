@@ -47,7 +47,8 @@ class _Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words behind the command in its usage line, a needed argument as ``ID``: typer writes ``{ID}``."""
         return [
-            each[1:-1].upper() if each.startswith("{") else each for each in super().collect_usage_pieces(ctx)
+            each.replace("{", "").replace("}", "").upper() if each.startswith("{") else each
+            for each in super().collect_usage_pieces(ctx)
         ]
 
 

@@ -133,7 +133,7 @@ def test_standard_input_is_read_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         ("[" * 100_000, "ERROR"),
         ('{"a": NaN}', "ERROR"),
         ('{"a": 1, "a": 2}', "ERROR"),
-        ("\xff\ud800", "not UTF-8"),
+        ("\xff", "not UTF-8"),
         ('{"header": {}}\n{', "line 2: ERROR"),
         ('{"packets": 1}', "ERROR"),
         ("[" + "1," * 3_000 + "1]", "and 2,001 problems more"),
@@ -141,7 +141,7 @@ def test_standard_input_is_read_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_hostile_input_is_told_and_bounded(cli: Cli, home: Path, text: str, told: str) -> None:
-    (home / "a").write_bytes(text.encode("latin-1", "surrogatepass") if "\xff" in text else text.encode())
+    (home / "a").write_bytes(text.encode("latin-1" if text == "\xff" else "utf-8"))
     done = cli("validate", "a")
     assert (done.code, done.err) == (1, "")
     assert told in done.out

@@ -49,7 +49,7 @@ class _Found:
 
 def validate(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Files of packets; - for standard input.")
+        list[str], typer.Argument(metavar="FILE|-", help="Files of packets; - for standard input.")
     ],
     json: Json = False,
 ) -> int:
