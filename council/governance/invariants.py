@@ -211,7 +211,7 @@ def _honest_stakes(episode: Episode, packet: Packet, now: datetime) -> Iterator[
     if packet.mcp is None:
         return
     stakes = packet.mcp.stakes
-    computed, declared = stakes_level(stakes), stakes.stakes_level
+    computed, declared = stakes_level(vars(stakes)), stakes.stakes_level
     if declared != computed:
         is_lower = _LEVELS.index(declared) < _LEVELS.index(computed)
         expected = f"{computed}, by its axes"

@@ -26,7 +26,7 @@ from council.governance.episode import (
 )
 from council.governance.results import Result, is_rejected
 from council.protocol.errors import EnvelopeError, IllegalMove
-from council.protocol.omen import Packet, read_packet
+from council.protocol.omen import PACKETS, Packet, read_packet
 from council.protocol.values import quoted
 
 TRANSITIONS = """
@@ -126,6 +126,9 @@ ROWS = tuple(
 )
 
 
+_BY_TYPE = {kind: tuple(row for row in ROWS if row.packet_type == kind) for kind in PACKETS}
+
+
 class Step(NamedTuple):
     """The episode after a packet, and what the checks found. A rejected packet leaves the episode as it was."""
 
@@ -221,9 +224,8 @@ def apply(episode: Episode, packet: Packet, now: datetime) -> Episode:
 
 def row_of(episode: Episode, packet: Packet) -> Row | None:
     """The row of TRANSITIONS that the packet takes; None if there is none, or it refuses the packet."""
-    for row in ROWS:
-        fits = row.packet_type == packet.header.packet_type and row.state in (episode.state, "*")
-        if fits and _CONDITIONS[row.condition](episode, packet):
+    for row in _BY_TYPE[packet.header.packet_type]:
+        if row.state in (episode.state, "*") and _CONDITIONS[row.condition](episode, packet):
             return None if row.to == "refused" else row
     return None
 
