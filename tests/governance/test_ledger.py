@@ -92,6 +92,17 @@ def test_after_an_exceeded_budget_an_escalation_comes_first() -> None:
         assert machine.step(excused.episode, belief).is_accepted
 
 
+def test_after_an_exceeded_budget_no_directive_is_accepted() -> None:
+    packets, to = read_with(101)[:5], writer()
+    more = [to.believe("approved", 1, layer=1), to.observe({"a": 1}), to.believe("a", 1), to.decide("ACT")]
+    episode, _ = played([*packets, *more])
+    assert episode.state == "S3_DECIDE"
+    refused = machine.step(episode, to.direct())
+    assert [(each.rule, each.severity, each.path) for each in refused.results] == [
+        ("LEDGER-BUDGET", "ERROR", "mcp.budgets.token_budget")
+    ]
+
+
 def test_a_token_is_issued_once() -> None:
     packets = built("D")
     again = reread(packets[3], {"header.packet_id": "pkt_again", "payload.max_usage_count": 9})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
@@ -123,6 +124,25 @@ def test_each_row_of_the_table_is_tried_by_a_cell() -> None:
         assert (row is None) == (to == "-")
         reached.add(row)
     assert [row for row in machine.ROWS if row not in reached and row.to != "refused"] == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_order_of_packets_breaks_the_machine(seed: int) -> None:
+    """What is rejected changes nothing (``played`` compares), no token is used too often, and no sum shrinks."""
+    chance = random.Random(seed)
+    packets = [*map(packet_of, HEAD), *built("B"), *built("D"), *built("E")]
+    packets = [
+        reread(chance.choice(packets), {"header.packet_id": f"pkt_{number}"}) for number in range(1, 121)
+    ]
+    calls = 0
+    for length in range(0, len(packets), 20):
+        episode, _ = played(packets[:length])
+        assert all(0 <= each.uses <= each.uses_max for each in episode.tokens.values())
+        assert episode.ledger.tool_calls == len(episode.directives) >= calls
+        assert (
+            episode.ledger.budgets is None or episode.ledger.tool_calls <= episode.ledger.budgets.tool_calls
+        )
+        calls = episode.ledger.tool_calls
 
 
 # Sequence and layers: a template, the number of the packet that is changed, the changes, and what is found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from council.governance.results import Result
 
 FILE_BYTES_MAX = 64 << 20
-COMMAS_MAX = 8_000_000
+COMMAS_MAX = 4_000_000
 PACKETS_MAX = 100_000
 # So many problems are shown; the rest is counted.
 PROBLEMS_MAX = 1_000
