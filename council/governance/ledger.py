@@ -260,7 +260,7 @@ def _is_within(value: object, bound: object) -> bool:
     if isinstance(bound, Mapping) and bound and bound.keys() <= {"min", "max"}:
         if not _is_number(value) or not all(map(_is_number, bound.values())):
             return False
-        return bound.get("min", value) <= value <= bound.get("max", value)  # type: ignore[operator]
+        return bool(bound.get("min", value) <= value <= bound.get("max", value))
     if isinstance(bound, list | tuple):
         allowed = {_canonical(each) for each in bound}
         values = value if isinstance(value, list | tuple) else (value,)

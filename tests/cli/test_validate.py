@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def lines(packets: list[Any]) -> str:
     return "".join(f"{json.dumps(each)}\n" for each in packets)
 
 
-FORMS = {
+FORMS: dict[str, Callable[[list[Any]], str]] = {
     "list": json.dumps,
     "indented": lambda packets: json.dumps(packets, indent=2),
     "object": lambda packets: json.dumps({"packets": packets}),

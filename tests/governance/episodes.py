@@ -38,7 +38,8 @@ def writer(begin: int = 1_000, about: About = DEFAULT) -> Writer:
 
 def played(packets: Iterable[Packet | dict[str, Any]]) -> tuple[Episode, list[Result]]:
     """The episode after these packets, and all results. A rejected packet changes nothing."""
-    episode, results = Episode("corr_1"), []
+    episode = Episode("corr_1")
+    results: list[Result] = []
     for packet in packets:
         before = episode
         episode, is_accepted, found = machine.step(episode, packet)
@@ -57,10 +58,10 @@ def changed(packet: Packet, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The packet as JSON, with other values at dotted paths; ``...`` removes one."""
     document = to_dict(packet)
     for path, value in changes.items():
-        *steps, last = [int(each) if each.isdigit() else each for each in path.split(".")]
+        *steps, last = (int(each) if each.isdigit() else each for each in path.split("."))
         inner: Any = document
         for each in steps:
-            inner = inner[each] if isinstance(inner, list) else inner.setdefault(each, {})
+            inner = inner.setdefault(each, {}) if isinstance(each, str) else inner[each]
         if value is ...:
             del inner[last]
         else:

@@ -87,8 +87,8 @@ def test_a_degraded_episode_says_why(state: str) -> None:
     assert escalation.mcp.routing.tools_state == state
 
 
-# What an episode may lack or have in another order, by rules 5: an observation of a result, one belief of several, and
-# the decision before an escalation.
+# What an episode may lack or have in another order, by rules 5: an observation of a result, one belief of several,
+# and the decision before an escalation.
 MAY_LACK = {"C": {5}, "D": {6}, "E": {2}, "F": {2}, "G": {5, 8}, "H": {1, 2, 3, 4, 8, 9, 10, 11, 12}}
 MAY_SWAP = {"B": {4}, "C": {4}, "D": {5}, "G": {4, 5, 7}, "H": {1, 2, 3, 7, 8, 9, 10, 11}}
 
