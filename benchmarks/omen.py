@@ -32,7 +32,9 @@ def omen_rows(scale: float = 1.0) -> list[Row]:
     turns = max(int(10 * scale), 3)
     rows = []
     for packet_type in PACKETS:
-        theirs = Draft202012Validator(found[f"omen/v0.7/packets/{packet_type}.schema.json"], registry=registry)
+        theirs = Draft202012Validator(
+            found[f"omen/v0.7/packets/{packet_type}.schema.json"], registry=registry
+        )
         rows.append(_row(f"{packet_type}, full", sample(packet_type), theirs, turns))
         if packet_type == "ObservationPacket":
             rows.append(_row("a simple observation", simple, theirs, turns, least=SIMPLE_PER_S))
