@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only codec omen import inline ray durable growth thinking sight cluster] [--scale 0.1]``."""
+"""``python -m benchmarks [--only codec omen inline …] [--scale 0.1]``; ``--help`` lists the groups."""
 
 from __future__ import annotations
 
