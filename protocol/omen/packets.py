@@ -169,7 +169,10 @@ def read_packet(given: bytes | str | dict[str, Any]) -> Packet:
     ``problems`` a tuple of all errors, each "path: what was expected; found what".
     """
     if isinstance(given, bytes | str):
-        given = read_object(given, field="packet", bytes_max=PACKET_BYTES_MAX, commas_max=COMMAS_MAX)
+        try:
+            given = read_object(given, field="packet", bytes_max=PACKET_BYTES_MAX, commas_max=COMMAS_MAX)
+        except EnvelopeError as error:
+            raise type(error)(error.message, **error.facts, problems=(error.message,)) from None
     elif not isinstance(given, dict):
         raise _one("packet", f"must be an object or a JSON text; found {kind_of(given)}")
     header = given.get("header")
