@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only codec import inline ray durable growth thinking sight cluster] [--scale 0.1]``."""
+"""``python -m benchmarks [--only codec omen inline …] [--scale 0.1]``; ``--help`` lists the groups."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import cluster, durable, growth, pure, running, sight, thinking
+from benchmarks import cluster, durable, growth, omen, pure, running, sight, thinking
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
     "codec": pure.codec_rows,
+    "omen": omen.omen_rows,
     "import": pure.import_rows,
     "inline": running.inline_rows,
     "ray": running.ray_rows,

@@ -42,6 +42,7 @@ ROOMS = (
     "protocol.answer",
     "protocol.identity",
     "protocol.cognition",
+    "protocol.omen",
     "agents.mind",
     "agents.messaging",
     "agents.prompting",
@@ -51,6 +52,7 @@ ROOMS = (
     "agents.static",
     "agents",
     "core",
+    "governance",
     "kinds",
     "config",
     "journal",
@@ -78,8 +80,8 @@ VERSION = ("council", "council.__version__")  # which anybody may ask for
 RAY_FOLDERS = ("council/cluster", "tests/ray", "tests/chaos", "tests/deploy", "benchmarks")
 MSGPACK_MODULES = ("protocol/codec.py",)
 
-# The core and the protocol decide; what needs the time, an id or a file is handed it.
-PURE_FOLDERS = ("protocol", "council/core")
+# The protocol, the core and the governance decide; what needs the time, an id or a file is handed it.
+PURE_FOLDERS = ("protocol", "council/core", "council/governance")
 IMPURE_MODULES = frozenset(
     [
         "asyncio",

@@ -26,7 +26,7 @@ from council.cli.decide.cancel import cancel
 from council.cli.examples import examples
 from council.cli.operate import cluster, dashboard, up_down
 from council.cli.options import EXIT_CODES
-from council.cli.record import log, replay, show, store, verify
+from council.cli.record import log, replay, schema, show, store, validate, verify
 from council.cli.report import (
     DONE,
     INTERRUPTED,
@@ -47,7 +47,8 @@ class _Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words behind the command in its usage line, a needed argument as ``ID``: typer writes ``{ID}``."""
         return [
-            each[1:-1].upper() if each.startswith("{") else each for each in super().collect_usage_pieces(ctx)
+            each.replace("{", "").replace("}", "").upper() if each.startswith("{") else each
+            for each in super().collect_usage_pieces(ctx)
         ]
 
 
@@ -121,7 +122,9 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "verify": verify.verify,
         "checkpoint": verify.checkpoint,
         "prove": verify.prove,
+        "validate": validate.validate,
         "store": store.app,
+        "schema": schema.app,
     },
     "Settings": {
         "init": init.init,

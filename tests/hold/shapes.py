@@ -180,6 +180,13 @@ def of_the_kept_journal(folder: Path) -> Iterator[tuple[str, int, Any]]:
 
 def alone(folder: Path) -> Iterator[tuple[str, int, Any]]:
     """Commands that need no council, or run one for themselves."""
+    header = {"packet_id": "pkt_1", "correlation_id": "corr_1", "packet_type": "ObservationPacket"}
+    seen = {
+        "header": {**header, "created_at": "2026-11-26T12:00:00Z", "layer_source": 6},
+        "payload": {"observation_type": "user_input", "data": {"text": "hello"}},
+    }
+    Path("episode.json").write_text(json.dumps([seen, {"header": {}}]), encoding="utf-8")
+    yield run("validate", "episode.json")
     yield run("propose", "Rotate the staging key", "--wait-for", "all", "--inline")
     yield run("propose", "Run it", "--action", "shell", '{"command": "rm -rf /"}', "--inline")
     title, code, document = run("review", str(PATCH), "--inline")
