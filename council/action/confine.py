@@ -1,7 +1,7 @@
 """Runs a program under Landlock, a filter of system calls, and rlimits. A script of its own: it imports no council.
 
-``python -I -S confine.py`` reads its orders from standard input as JSON: argv, cwd, env, rlimits ([number, value]),
-processes_max, user ([uid, gid] or null), landlock ({path: "read" | "write" | "device"} or null), filter (hex or null).
+``python -I -S confine.py`` reads its orders from standard input as JSON: argv, cwd, env, rlimits (by name; that
+of processes is beyond those the user has), user ([uid, gid] or null), landlock ({path: "read" | "write" | "device"} or null), filter (hex or null).
 It stays as the parent of all that the program starts, and ends all of it: when the program ends, at SIGTERM, and when
 the executor dies. Its exit code is the program's, or 128 + the signal that ended it; 125 if nothing was run.
 """
@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 NOT_RUN = 125
+_END_S = 3.0  # to end all that the program started
 ABI_LEAST = 6  # the first that keeps signals and abstract sockets in: Linux 6.12
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls of Landlock, the same on every machine
 _PR_SET_PDEATHSIG, _PR_SET_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 36, 38, 22
@@ -89,13 +90,15 @@ def _become(orders: dict[str, Any]) -> None:
     os.chdir(orders["cwd"])
     rules = None if orders["landlock"] is None else _ruleset(orders["landlock"])
     uid = orders["user"][0] if orders["user"] else os.getuid()
-    limits = [*orders["rlimits"], [resource.RLIMIT_NPROC, _tasks_of(uid) + orders["processes_max"]]]
+    limits = orders["rlimits"]
+    limits["NPROC"] += _tasks_of(uid)
     if orders["user"]:
         os.setgroups([])
         os.setresgid(*[orders["user"][1]] * 3)
         os.setresuid(*[uid] * 3)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    for number, value in limits:
+    for name, value in limits.items():
+        number = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(number, (value, value))
@@ -117,7 +120,8 @@ def _children() -> list[int]:
 
 def _end_all() -> None:
     """Ends every child. As the subreaper this process inherits theirs, so that none is left at last."""
-    while children := _children():
+    deadline = time.monotonic() + _END_S
+    while (children := _children()) and time.monotonic() < deadline:
         for each in children:
             try:
                 resource.prlimit(each, resource.RLIMIT_NPROC, (0, 0))  # so that it can't outrun this loop

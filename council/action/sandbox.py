@@ -51,6 +51,7 @@ _ETC = tuple(
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
 _NOBODY = 65_534
+_FILES_MAX = 1_024  # open at a time
 _TRIAL_S = 10.0
 _GRACE_S = 5.0  # for what is killed to be gone
 _CHUNK = 65_536
@@ -74,14 +75,21 @@ class Limits:
     processes_max: int = 64
     file_bytes_max: int = 2**28
 
-    def rlimits(self) -> list[tuple[int, int]]:
-        return [
-            (resource.RLIMIT_AS, self.memory_bytes_max),
-            (resource.RLIMIT_CPU, self.cpu_s),
-            (resource.RLIMIT_FSIZE, self.file_bytes_max),
-            (resource.RLIMIT_NOFILE, 1024),
-            (resource.RLIMIT_CORE, 0),
-        ]
+    def rlimits(self) -> dict[str, int]:
+        """By their names in prlimit(1), and at most what this process may set."""
+        wanted = {
+            "AS": self.memory_bytes_max,
+            "CPU": self.cpu_s,
+            "FSIZE": self.file_bytes_max,
+            "NOFILE": _FILES_MAX,
+            "CORE": 0,
+            "NPROC": self.processes_max,
+        }
+        hard = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1] for name in wanted}
+        return {
+            name: value if hard[name] == resource.RLIM_INFINITY else min(value, hard[name])
+            for name, value in wanted.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,7 @@ def _why_not(level: Level, user: tuple[int, int] | None) -> str:
     trial = _Job(("true",), "/usr", (), ("/usr",), {}, replace(Limits(), timeout_s=_TRIAL_S), user)
     try:
         found = _run(level, trial)
-    except OSError as error:
+    except (OSError, subprocess.SubprocessError) as error:
         return f"a trial failed: {error}"
     return "" if found.ok else f"a trial failed: {found.error.strip()[:300]}"
 
@@ -230,9 +238,9 @@ class _Reader:
                 return False
             for key, _ in self._selector.select(left):
                 chunk = os.read(key.fd, _CHUNK)
-                kept = self._kept[key.data]
-                kept += chunk[: self._bytes_max - len(kept)]
-                self.is_cut |= len(kept) == self._bytes_max and bool(chunk) and kept[-len(chunk) :] != chunk
+                room = self._bytes_max - len(self._kept[key.data])
+                self._kept[key.data].extend(chunk[:room])
+                self.is_cut |= len(chunk) > room
                 if not chunk:
                     self._selector.unregister(key.fileobj)
         try:
@@ -290,7 +298,6 @@ def _confined(level: Level, job: _Job) -> Iterator[subprocess.Popen[bytes]]:
             "cwd": job.cwd,
             "env": env,
             "rlimits": job.limits.rlimits(),
-            "processes_max": job.limits.processes_max,
             "user": job.user,
             "landlock": paths if level == LANDLOCK else None,
             "filter": denied,
@@ -327,10 +334,9 @@ def _bubblewrap(job: _Job) -> Iterator[subprocess.Popen[bytes]]:
                 child = int(json.loads(told)["child-pid"])
                 if os.geteuid() == 0 and job.user is None:
                     stack.enter_context(_pids_cgroup(child, job.limits.processes_max))
-                for number, value in job.limits.rlimits():
-                    resource.prlimit(child, number, (value, value))
-                resource.prlimit(child, resource.RLIMIT_NPROC, (job.limits.processes_max,) * 2)
-                os.write(gate_write, b".")
+                with contextlib.suppress(ProcessLookupError, BrokenPipeError):  # it has failed, and says why
+                    _set_rlimits(child, job)
+                    os.write(gate_write, b".")
         except BaseException:
             process.kill()
             raise
@@ -349,8 +355,9 @@ def _options(job: _Job) -> list[str]:
     for path in _ETC:
         options += ["--ro-bind-try", path, path]
     size = str(job.limits.memory_bytes_max)
-    options += ["--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    options += ["--size", size, "--tmpfs", "/tmp"]
+    # A program of root could write settings of the kernel: bwrap does not cover all of /proc/sys.
+    options += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+    options += ["--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]
     for path in job.readable:
         options += ["--ro-bind", path, path]
     for path in job.writable:
@@ -358,6 +365,21 @@ def _options(job: _Job) -> list[str]:
     for name, value in {**_ENVIRONMENT, "HOME": "/tmp", "TMPDIR": "/tmp", **job.env}.items():
         options += ["--setenv", name, value]
     return [*options, "--remount-ro", "/", "--chdir", job.cwd]
+
+
+def _set_rlimits(process: int, job: _Job) -> None:
+    """Sets them inside the new user namespace, where RLIMIT_NPROC counts nothing but the sandbox (Linux 5.14)."""
+    limits = job.limits.rlimits()
+    if job.user is None:
+        for name, value in limits.items():
+            resource.prlimit(process, getattr(resource, f"RLIMIT_{name}"), (value, value))
+        return
+    # A root without CAP_SYS_RESOURCE, as in a container, may not; the user itself may.
+    options = [f"--{name.lower()}={value}" for name, value in limits.items()]
+    command = [*_as_user(job.user), "prlimit", "--pid", str(process), *options]
+    found = subprocess.run(command, timeout=_GRACE_S, capture_output=True)
+    if found.returncode and os.path.exists(f"/proc/{process}"):
+        raise OSError(f"the limits of a process can't be set: {found.stderr.decode(errors='replace').strip()}")
 
 
 def _as_user(user: tuple[int, int]) -> list[str]:
