@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unidiff import PatchedFile, PatchSet
+from unidiff.constants import LINE_TYPE_NO_NEWLINE
 from unidiff.errors import UnidiffParseError
 
 from council.action.command import known_keys
@@ -158,14 +159,25 @@ class FilePatch(_Files):
 
 
 def _patched(file: PatchedFile, old: str, path: str) -> str:
-    lines, new, at = old.splitlines(keepends=True), [], 0
+    lines, new, at = _lines(old), [], 0
     for hunk in file:
         begin = max(hunk.source_start - (1 if hunk.source_length else 0), 0)
-        source = [line.value for line in hunk if line.is_context or line.is_removed]
+        source, target = [], []
+        for line in hunk:
+            for side, belongs in ((source, not line.is_added), (target, not line.is_removed)):
+                if line.line_type == LINE_TYPE_NO_NEWLINE:
+                    continue
+                if belongs:
+                    side.append(line.value)
         if begin < at or [each.rstrip("\n") for each in lines[begin : begin + len(source)]] != [
             each.rstrip("\n") for each in source
         ]:
             raise ValueError(f"{path}: the lines at {hunk.source_start} are not those of the diff")
-        new += lines[at:begin] + [line.value for line in hunk if line.is_context or line.is_added]
+        new += lines[at:begin] + target
         at = begin + len(source)
     return "".join(new + lines[at:])
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as diffs count them: by newlines alone, each with its own."""
+    return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
