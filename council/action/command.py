@@ -16,7 +16,9 @@ from council.action.tool import ArgumentsRefused, Operation, Safety, ToolResult
 ARGUMENTS_MAX, CHARS_MAX = 256, 32_768
 
 
-def known_keys(tool: str, args: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+def known_keys(
+    tool: str, args: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...]
+) -> None:
     """Raises ArgumentsRefused for a missing or unknown argument."""
     for key in required:
         if key not in args:
@@ -50,7 +52,9 @@ class Command:
     def check(self, args: Mapping[str, Any]) -> None:
         known_keys(self.name, args, ("argv",), ("cwd",))
         argv = args["argv"]
-        expected = f"a list of 1 to {ARGUMENTS_MAX} texts without NUL, up to {CHARS_MAX:,} characters together"
+        expected = (
+            f"a list of 1 to {ARGUMENTS_MAX} texts without NUL, up to {CHARS_MAX:,} characters together"
+        )
         if not isinstance(argv, list) or not 0 < len(argv) <= ARGUMENTS_MAX:
             raise ArgumentsRefused.at(self.name, "argv", f"a value of type {type(argv).__name__}", expected)
         if not all(isinstance(each, str) and "\0" not in each for each in argv) or not argv[0]:

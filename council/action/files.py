@@ -114,7 +114,9 @@ class FileWrite(_Files):
             too_large = True
         if too_large:
             expected = f"a text of up to {FILE_BYTES_MAX:,} bytes in UTF-8"
-            raise ArgumentsRefused.at(self.name, "content", f"a value of type {type(content).__name__}", expected)
+            raise ArgumentsRefused.at(
+                self.name, "content", f"a value of type {type(content).__name__}", expected
+            )
 
     def _paths(self, args: Mapping[str, Any]) -> list[str]:
         return [os.path.normpath(args["path"])]
@@ -133,7 +135,9 @@ class FilePatch(_Files):
         known_keys(self.name, args, ("diff",), ())
         diff = args["diff"]
         if not isinstance(diff, str) or len(diff) > FILE_BYTES_MAX:
-            raise ArgumentsRefused.at(self.name, "diff", f"a value of type {type(diff).__name__}", "a unified diff")
+            raise ArgumentsRefused.at(
+                self.name, "diff", f"a value of type {type(diff).__name__}", "a unified diff"
+            )
         try:
             files = list(PatchSet(diff))
         except UnidiffParseError as error:
@@ -143,7 +147,9 @@ class FilePatch(_Files):
         for file in files:
             under(self._root, self.name, "diff", file.path)
             if file.is_rename or file.is_binary_file or not file:
-                raise ArgumentsRefused.at(self.name, "diff", f"{file.path[:200]!r} without lines", "changed lines")
+                raise ArgumentsRefused.at(
+                    self.name, "diff", f"{file.path[:200]!r} without lines", "changed lines"
+                )
         if len({os.path.normpath(file.path) for file in files}) != len(files):
             raise ArgumentsRefused.at(self.name, "diff", "a file twice", "each file once")
 
@@ -180,4 +186,6 @@ def _patched(file: PatchedFile, old: str, path: str) -> str:
 
 def _lines(text: str) -> list[str]:
     """Lines as diffs count them: by newlines alone, each with its own."""
-    return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
+    return [f"{line}\n" for line in text.split("\n")[:-1]] + (
+        [last] if (last := text.rpartition("\n")[2]) else []
+    )

@@ -43,14 +43,25 @@ class GitCommit:
         known_keys(self.name, args, ("paths", "message"), ("repository",))
         where = self._repository(args)
         if not (where / ".git").is_dir():
-            raise ArgumentsRefused.at(self.name, "repository", f"{where} without a folder .git", "a repository")
+            raise ArgumentsRefused.at(
+                self.name, "repository", f"{where} without a folder .git", "a repository"
+            )
         paths, message = args["paths"], args["message"]
         if not isinstance(paths, list) or not 0 < len(paths) <= PATHS_MAX:
-            raise ArgumentsRefused.at(self.name, "paths", "another value", f"a list of 1 to {PATHS_MAX} paths")
+            raise ArgumentsRefused.at(
+                self.name, "paths", "another value", f"a list of 1 to {PATHS_MAX} paths"
+            )
         for path in paths:
             if under(where, self.name, "paths", path) == where or ".git" in path.split("/"):
-                raise ArgumentsRefused.at(self.name, "paths", repr(path)[:200], "a file of the repository's content")
-        if not isinstance(message, str) or not message.strip() or len(message) > MESSAGE_CHARS_MAX or "\0" in message:
+                raise ArgumentsRefused.at(
+                    self.name, "paths", repr(path)[:200], "a file of the repository's content"
+                )
+        if (
+            not isinstance(message, str)
+            or not message.strip()
+            or len(message) > MESSAGE_CHARS_MAX
+            or "\0" in message
+        ):
             expected = f"a text of 1 to {MESSAGE_CHARS_MAX:,} characters"
             raise ArgumentsRefused.at(self.name, "message", "another value", expected)
 
@@ -67,7 +78,12 @@ class GitCommit:
             ["git", "--literal-pathspecs", *settings, "-c", f"safe.directory={where}", *arguments],
             cwd=where,
             writable=(where,),
-            env={**_WHO, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"},
+            env={
+                **_WHO,
+                "GIT_CONFIG_NOSYSTEM": "1",
+                "GIT_CONFIG_GLOBAL": "/dev/null",
+                "GIT_TERMINAL_PROMPT": "0",
+            },
             limits=replace(self._limits, timeout_s=timeout_s),
             sandbox=self._sandbox,
         )
@@ -95,7 +111,11 @@ class GitCommit:
         if (now := self._head(where)) != after:
             return f"HEAD is {now}, expected {after}"
         parent = self._git(where, "rev-parse", "--verify", "--quiet", "HEAD^").output.strip()
-        return "" if parent == before else f"the commit's parent is {parent or 'none'}, expected {before or 'none'}"
+        return (
+            ""
+            if parent == before
+            else f"the commit's parent is {parent or 'none'}, expected {before or 'none'}"
+        )
 
     def revert(self, args: Mapping[str, Any], result: ToolResult) -> None:
         """Takes the commit back; files stay as they are. Raises CallerError if HEAD is another commit by now."""

@@ -40,22 +40,32 @@ class HttpRequest:
     def check(self, args: Mapping[str, Any]) -> None:
         known_keys(self.name, args, ("method", "url"), ("headers", "body"))
         if args["method"] not in METHODS:
-            raise ArgumentsRefused.at(self.name, "method", repr(args["method"])[:80], f"one of {', '.join(METHODS)}")
+            raise ArgumentsRefused.at(
+                self.name, "method", repr(args["method"])[:80], f"one of {', '.join(METHODS)}"
+            )
         self._place(args["url"])
         headers = args.get("headers", {})
         if not isinstance(headers, dict) or len(headers) > HEADERS_MAX:
-            raise ArgumentsRefused.at(self.name, "headers", "another value", f"up to {HEADERS_MAX} names and texts")
+            raise ArgumentsRefused.at(
+                self.name, "headers", "another value", f"up to {HEADERS_MAX} names and texts"
+            )
         for name, value in headers.items():
             at = f"headers.{name[:80]}"
             if not name or not _NAME.issuperset(name) or name.lower() in _OURS:
-                raise ArgumentsRefused.at(self.name, at, "this name", "a header that the request does not set itself")
+                raise ArgumentsRefused.at(
+                    self.name, at, "this name", "a header that the request does not set itself"
+                )
             if name.lower() in SECRET_HEADERS:
-                raise ArgumentsRefused.at(self.name, at, "a secret", "no secret: the journal keeps arguments in clear")
+                raise ArgumentsRefused.at(
+                    self.name, at, "a secret", "no secret: the journal keeps arguments in clear"
+                )
             if not isinstance(value, str) or not value.isprintable() or not value.isascii():
                 raise ArgumentsRefused.at(self.name, at, "another value", "a line of printable ASCII")
         body = args.get("body", "")
         if not isinstance(body, str) or len(body) > BODY_CHARS_MAX:
-            raise ArgumentsRefused.at(self.name, "body", "another value", f"a text up to {BODY_CHARS_MAX:,} characters")
+            raise ArgumentsRefused.at(
+                self.name, "body", "another value", f"a text up to {BODY_CHARS_MAX:,} characters"
+            )
 
     def _place(self, url: object) -> tuple[str, str, int, str]:
         """Scheme, host, port and target."""
@@ -67,14 +77,22 @@ class HttpRequest:
             host, given = (parts.hostname or "").lower(), parts.port
         except ValueError as error:
             raise ArgumentsRefused.at(self.name, "url", str(error), expected) from error
-        if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or "#" in url or " " in url:
+        if (
+            parts.scheme not in ("http", "https")
+            or not host
+            or "@" in parts.netloc
+            or "#" in url
+            or " " in url
+        ):
             raise ArgumentsRefused.at(self.name, "url", repr(url[:200]), expected)
         usual = 443 if parts.scheme == "https" else 80
         port = usual if given is None else given
         wanted = host if port == usual else f"{host}:{port}"
         if wanted not in self._hosts:
             known = ", ".join(sorted(self._hosts)) or "none"
-            raise ArgumentsRefused.at(self.name, "url", f"the host {wanted}", f"one of hosts under [action]: {known}")
+            raise ArgumentsRefused.at(
+                self.name, "url", f"the host {wanted}", f"one of hosts under [action]: {known}"
+            )
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return parts.scheme, host, port, target
 
@@ -88,7 +106,11 @@ class HttpRequest:
         try:
             status, output, is_cut = self._exchange(args, began + timeout_s)
             ok = 200 <= status < 300
-            error = "" if ok else f"the server answered {status}" + (" (not followed)" if 300 <= status < 400 else "")
+            error = (
+                ""
+                if ok
+                else f"the server answered {status}" + (" (not followed)" if 300 <= status < 400 else "")
+            )
         except (OSError, http.client.HTTPException) as failure:
             error = f"no whole answer: {type(failure).__name__}: {failure}"
         return ToolResult(ok, output, error, None, OUTSIDE, time.monotonic() - began, is_cut)
@@ -103,7 +125,9 @@ class HttpRequest:
             connection.sock = link
             body = args["body"].encode() if "body" in args else None
             link.settimeout(_left(deadline))
-            connection.request(args["method"], target, body, {"Connection": "close", **args.get("headers", {})})
+            connection.request(
+                args["method"], target, body, {"Connection": "close", **args.get("headers", {})}
+            )
             link.settimeout(_left(deadline))
             answer = connection.getresponse()
             content = b""
@@ -115,7 +139,8 @@ class HttpRequest:
         finally:
             link.close()
         shown = {
-            name: "[redacted]" if name.lower() in SECRET_HEADERS else value for name, value in answer.getheaders()
+            name: "[redacted]" if name.lower() in SECRET_HEADERS else value
+            for name, value in answer.getheaders()
         }
         text = content[: self._bytes_max].decode("utf-8", "replace")
         told = json.dumps({"status": answer.status, "headers": shown, "body": text}, ensure_ascii=False)
@@ -128,7 +153,9 @@ class HttpRequest:
             address = ipaddress.ip_address(each.split("%")[0])
             inner = getattr(address, "ipv4_mapped", None) or address
             if not self._private and (not inner.is_global or inner.is_multicast):
-                raise OSError(f"{host} has the address {each}, which is not public; the settings forbid those")
+                raise OSError(
+                    f"{host} has the address {each}, which is not public; the settings forbid those"
+                )
         return found[0]
 
     def verify(self, args: Mapping[str, Any], result: ToolResult) -> str:

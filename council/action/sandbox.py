@@ -163,7 +163,9 @@ def _why_not(level: Level, user: tuple[int, int] | None) -> str:
     as_root = os.geteuid() == 0 and user is None
     if level == LANDLOCK:
         if (abi := confine.landlock_abi()) < confine.ABI_LEAST:
-            return f"found version {abi} of it in the kernel, expected {confine.ABI_LEAST} or later (Linux 6.12)"
+            return (
+                f"found version {abi} of it in the kernel, expected {confine.ABI_LEAST} or later (Linux 6.12)"
+            )
         if as_root:
             return "it can't hold a program of root: run the executor as another user, or give that user the folder"
     elif shutil.which("bwrap") is None:
@@ -254,7 +256,9 @@ class _Reader:
 
 
 @contextlib.contextmanager
-def _started(argv: Sequence[str], stdin: int, descriptors: Sequence[int]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(
+    argv: Sequence[str], stdin: int, descriptors: Sequence[int]
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process with nothing of ours but these descriptors; it is gone at the end."""
     process = subprocess.Popen(
         argv,
@@ -292,7 +296,9 @@ def _confined(level: Level, job: _Job) -> Iterator[subprocess.Popen[bytes]]:
         paths |= {f"/dev/{name}": "device" for name in _DEVICES}
         paths |= dict.fromkeys((*job.writable, private), "write")
         env = {**_ENVIRONMENT, "HOME": private, "TMPDIR": private, **job.env}
-        denied = syscall_filter.filter_for(platform.machine(), sockets=False).hex() if level == LANDLOCK else None
+        denied = (
+            syscall_filter.filter_for(platform.machine(), sockets=False).hex() if level == LANDLOCK else None
+        )
         orders: dict[str, Any] = {
             "argv": job.argv,
             "cwd": job.cwd,
@@ -379,7 +385,9 @@ def _set_rlimits(process: int, job: _Job) -> None:
     command = [*_as_user(job.user), "prlimit", "--pid", str(process), *options]
     found = subprocess.run(command, timeout=_GRACE_S, capture_output=True)
     if found.returncode and os.path.exists(f"/proc/{process}"):
-        raise OSError(f"the limits of a process can't be set: {found.stderr.decode(errors='replace').strip()}")
+        raise OSError(
+            f"the limits of a process can't be set: {found.stderr.decode(errors='replace').strip()}"
+        )
 
 
 def _as_user(user: tuple[int, int]) -> list[str]:

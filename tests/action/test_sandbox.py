@@ -123,8 +123,12 @@ def why_not(level: str) -> str:
     """Why a level is not tried here; empty if it is."""
     if level == "landlock":
         abi = confine.landlock_abi()
-        return "" if abi >= confine.ABI_LEAST else f"the kernel has Landlock {abi}, expected {confine.ABI_LEAST}"
-    if shutil.which("bwrap") is None and not os.environ.get("CI"):  # in CI there must be one: the test then fails
+        return (
+            "" if abi >= confine.ABI_LEAST else f"the kernel has Landlock {abi}, expected {confine.ABI_LEAST}"
+        )
+    if shutil.which("bwrap") is None and not os.environ.get(
+        "CI"
+    ):  # in CI there must be one: the test then fails
         return "no bubblewrap here: apt-get install bubblewrap to have the sandbox tested"
     return ""
 
@@ -148,7 +152,9 @@ def test_a_probe_is_held(name: str, outside: Outside) -> None:
     expected = "held"
     if outside.level == "landlock" and name == "signal a process of the host":
         name = "kill a process of the host"
-    code = {**HARMLESS, **BOUND, "kill a process of the host": "attempt(lambda: os.kill(host['victim'], 9))"}[name]
+    code = {**HARMLESS, **BOUND, "kill a process of the host": "attempt(lambda: os.kill(host['victim'], 9))"}[
+        name
+    ]
     found = outside.run(code)
     assert found.output.split()[:1] == [expected], found
     assert found.sandbox.split(":")[0] == outside.level
@@ -157,7 +163,9 @@ def test_a_probe_is_held(name: str, outside: Outside) -> None:
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_the_probe_gets_out_without_a_sandbox(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_gets_out_without_a_sandbox(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held_everywhere = {
         "find secrets in the environment": "the environment is cleared at every level",
         "use an inherited descriptor": "descriptors are closed at every level",
