@@ -114,8 +114,16 @@ def _become(orders: dict[str, Any]) -> None:
 
 
 def _children() -> list[int]:
-    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as found:
-        return [int(each) for each in found.read().split()]
+    found = []
+    for each in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{each}/stat", encoding="utf-8", errors="replace") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended
+        if parent == os.getpid():
+            found.append(int(each))
+    return found
 
 
 def _end_all() -> None:

@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,10 +42,20 @@ LEVELS: dict[Level, str] = {
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = tuple(
     f"/etc/{name}"
-    for name in (
-        "alternatives ca-certificates group ld.so.cache ld.so.conf ld.so.conf.d localtime nsswitch.conf passwd "
-        "protocols services ssl"
-    ).split()
+    for name in [
+        "alternatives",
+        "ca-certificates",
+        "group",
+        "ld.so.cache",
+        "ld.so.conf",
+        "ld.so.conf.d",
+        "localtime",
+        "nsswitch.conf",
+        "passwd",
+        "protocols",
+        "services",
+        "ssl",
+    ]
 )
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8"}

@@ -10,12 +10,29 @@ import errno
 import struct
 
 # By machine: the kernel's number for the calling convention, the numbers of calls.
-_DENIED = (
-    "unshare setns ptrace process_vm_readv process_vm_writev keyctl add_key request_key io_uring_setup bpf "
-    "perf_event_open userfaultfd mount umount2 pivot_root move_mount open_tree fsopen mount_setattr"
-).split()
-_SOCKETS = "socket shmget semget msgget mq_open".split()
-_OWN_ONLY = "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr".split()
+_DENIED = [
+    "unshare",
+    "setns",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "io_uring_setup",
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "mount",
+    "umount2",
+    "pivot_root",
+    "move_mount",
+    "open_tree",
+    "fsopen",
+    "mount_setattr",
+]
+_SOCKETS = ["socket", "shmget", "semget", "msgget", "mq_open"]
+_OWN_ONLY = ["prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"]
 _X86 = (272, 308, 101, 310, 311, 250, 248, 249, 425, 321, 298, 323, 165, 166, 155, 429, 428, 430, 442)
 _ARM = (97, 268, 117, 270, 271, 219, 217, 218, 425, 280, 241, 282, 40, 39, 41, 429, 428, 430, 442)
 _MACHINES: dict[str, tuple[int, dict[str, int]]] = {

@@ -43,8 +43,8 @@ HARMLESS = {
     "connect by TCP on loopback": "attempt(lambda: socket.create_connection(('127.0.0.1', host['tcp']), 5))",
     "connect to an abstract socket": "attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0' + host['abstract']))",
     "connect to a socket's path": "attempt(lambda: socket.socket(socket.AF_UNIX).connect(host['path']))",
-    "read the environment of the parent": (
-        "attempt(lambda: (host['marker'] in open(f\"/proc/{host['executor']}/environ\").read()) or 1 / 0,"
+    "read the environment of a process": (
+        "attempt(lambda: (host['marker'] in open(f\"/proc/{host['victim']}/environ\").read()) or 1 / 0,"
         " OSError, ZeroDivisionError)"
     ),
     "find secrets in the environment": "tell(host['marker'] in repr(dict(os.environ)))",
@@ -88,7 +88,8 @@ BOUND = {
     ),
     "resolve a name": "attempt(lambda: socket.getaddrinfo('example.com', 80))",
     "leave by /proc": (
-        "every(*[lambda p=p: open(p + host['secret']) for p in ('/proc/1/root', '/proc/self/root', '/proc/1/cwd/../../..', "
+        "every(*[lambda p=p: open(p + host['secret']) for p in ('/proc/1/root', '/proc/self/root', "
+        "'/proc/1/cwd/../../..', "
         "f\"/proc/{host['executor']}/root\")])"
     ),
     "write settings of the kernel": (
@@ -109,7 +110,8 @@ BOUND = {
     "hold many files open": "attempt(lambda: [open('/dev/null') for _ in range(3000)])",
     "fork": (
         "made = 0\n"
-        "try:\n  for _ in range(200):\n    child = os.fork()\n    if child == 0:\n      import time; time.sleep(60); os._exit(0)\n"
+        "try:\n  for _ in range(200):\n    child = os.fork()\n    if child == 0:\n"
+        "      import time; time.sleep(60); os._exit(0)\n"
         "    made += 1\n"
         "except OSError as error:\n  tell(made >= host['processes_max'], f'{made} {error!r}')\n"
         "else:\n  tell(True, made)"

@@ -73,7 +73,9 @@ class Outside:
         os.chdir(here)
         self.named.listen()
         as_nobody = ["setpriv", "--reuid", str(NOBODY), "--"] if AS_ROOT and kind != "bubblewrap" else []
-        self.victim = subprocess.Popen([*as_nobody, "sleep", "3000"])
+        self.victim = subprocess.Popen(
+            [*as_nobody, "sleep", "3000"], env={"PATH": os.environ["PATH"], "S": MARKER}
+        )
         self.descriptor = os.open(outside / "secret", os.O_RDONLY)
         os.set_inheritable(self.descriptor, True)
         self.shm = Path("/dev/shm") / f"council-{os.getpid()}"
@@ -96,9 +98,13 @@ class Outside:
             "processes_max": LIMITS.processes_max,
         }
 
-    def run(self, code: str, level: str | None = None, **limits: Any) -> ToolResult:
-        for each in self._open:  # pytest's own folders, which the folder's owner must pass through
+    def let_in(self) -> None:
+        """Opens pytest's own folders, which the folder's owner must pass through; another pytest closes one of them."""
+        for each in self._open:
             each.chmod(0o711)
+
+    def run(self, code: str, level: str | None = None, **limits: Any) -> ToolResult:
+        self.let_in()
         argv = [PYTHON, "-I", "-S", "-c", PRELUDE + code, json.dumps(self.facts)]
         return run_sandboxed(
             argv,
@@ -222,6 +228,7 @@ def test_a_folder_that_is_not_writable_is_read_only(outside: Outside) -> None:
     (outside.folder / "there").write_text("as it was")
     if AS_ROOT:
         os.chown(outside.folder / "there", os.stat(outside.folder).st_uid, -1)
+    outside.let_in()
     found = run_sandboxed(
         ["sh", "-c", "cat there; echo x > there"],
         cwd=outside.folder,
@@ -253,7 +260,7 @@ def test_endless_output_ends_at_the_time_out(outside: Outside) -> None:
 
 
 def test_a_program_that_ignores_sigterm_ends_at_the_time_out(outside: Outside) -> None:
-    code = "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\nprint('on', flush=True)\ntime.sleep(3000)"
+    code = "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(3000)"
     found = outside.run(code, timeout_s=2.0)
     assert (found.ok, found.exit_code) == (False, None)
     assert nothing_runs(str(outside.folder))
@@ -309,6 +316,7 @@ def test_an_exit_code_is_the_programs(outside: Outside) -> None:
 
 
 def test_a_program_that_is_not_there_is_a_failed_run(outside: Outside) -> None:
+    outside.let_in()
     found = run_sandboxed(["no-such-program"], cwd=outside.folder, limits=LIMITS, sandbox=outside.level)  # type: ignore[arg-type]
     assert not found.ok
     assert "No such file" in found.error
