@@ -30,7 +30,7 @@ def known_keys(
 
 
 class Command:
-    """``{"argv": ["make", "test"], "cwd": "sub/folder"}``. The folder ``root`` is writable, the system is read-only."""
+    """``{"argv": ["make", "test"], "cwd": "sub/folder"}``. ``root`` is writable, the system is read-only."""
 
     name = "command"
     safety: Safety = "MIXED"

@@ -1,13 +1,15 @@
 """Runs a program under Landlock, a filter of system calls, and rlimits. A script of its own: it imports no council.
 
-``python -I -S confine.py`` reads its orders from standard input as JSON: argv, cwd, env, rlimits (by name; that
-of processes is beyond those the user has), user ([uid, gid] or null), landlock ({path: "read" | "write" | "device"} or null), filter (hex or null).
+``python -I -S confine.py`` reads its orders from standard input as JSON: argv, cwd, env, rlimits (by name; that of
+processes is beyond those that the user has), user ([uid, gid] or null), landlock ({path: "read", "write" or "device"},
+or null), filter (hex or null).
 It stays as the parent of all that the program starts, and ends all of it: when the program ends, at SIGTERM, and when
 the executor dies. Its exit code is the program's, or 128 + the signal that ended it; 125 if nothing was run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -131,11 +133,11 @@ def _end_all() -> None:
     deadline = time.monotonic() + _END_S
     while (children := _children()) and time.monotonic() < deadline:
         for each in children:
-            try:
-                resource.prlimit(each, resource.RLIMIT_NPROC, (0, 0))  # so that it can't outrun this loop
+            # Without new processes it can't outrun this loop; a root without CAP_SYS_RESOURCE may not set that.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                resource.prlimit(each, resource.RLIMIT_NPROC, (0, 0))
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(each, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue  # it has ended; without a sandbox it may be another user's now
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -159,7 +161,7 @@ def main() -> int:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             _become(orders)
         except OSError as error:
-            print(f"not run: {error}", file=sys.stderr, flush=True)
+            os.write(2, f"not run: {error}\n".encode(errors="replace"))
         finally:
             os._exit(NOT_RUN)
     status = None

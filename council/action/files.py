@@ -1,4 +1,4 @@
-"""The tools ``file.write`` and ``file.patch``: whole files under a root, replaced at once, with the old bytes kept."""
+"""The tools ``file.write`` and ``file.patch``: files under a root, replaced at once; the old bytes are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES_MAX = 256  # of a patch
 
 
 class _Files:
-    """What both tools share. ``undo`` of a result maps each path to its bytes and mode before, and its bytes after."""
+    """What both tools share. ``undo`` maps each path to its bytes and mode before, and its bytes after."""
 
     name = "file"
     safety: Safety = "WRITE"
