@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from council.action.builtin import builtin_tools
 from council.action.command import Command
 from council.action.files import FilePatch, FileWrite
 from council.action.git_commit import GitCommit
 from council.action.http_request import HttpRequest
 from council.action.tool import ArgumentsRefused, Tool
-from council.protocol.errors import CallerError
+from council.config.settings import ActionConfig
+from council.protocol.errors import CallerError, ConfigError
 from tests.patience import HANG_S
 
 
@@ -284,3 +286,13 @@ def test_nothing_to_commit_is_a_failed_run(repository: Path) -> None:
 def test_a_commit_outside_its_schema_is_refused(repository: Path, args: Any) -> None:
     with pytest.raises(ArgumentsRefused):
         GitCommit(repository).check(args)
+
+
+def test_the_settings_say_which_tools_there_are(tmp_path: Path) -> None:
+    assert builtin_tools(None) == {}
+    found = builtin_tools(ActionConfig(root=str(tmp_path), hosts=("a",)))
+    assert set(found) == {"command", "file.write", "file.patch", "git.commit", "http.request"}
+    assert all(isinstance(each, Tool) for each in found.values())
+    for wrong in ("/", str(tmp_path / "missing")):
+        with pytest.raises(ConfigError, match="expected an existing folder other than /"):
+            builtin_tools(ActionConfig(root=wrong))
