@@ -1,8 +1,8 @@
 """Runs a program under Landlock, a filter of system calls, and rlimits. A script of its own: it imports no council.
 
 ``python -I -S confine.py`` reads its orders from standard input as JSON: argv, cwd, env, rlimits (by name; that of
-processes is beyond those that the user has), user ([uid, gid] or null), landlock ({path: "read", "write" or "device"},
-or null), filter (hex or null).
+processes is beyond those that the user has), user ([uid, gid] or null), landlock ({path: "read", "write" or
+"device"}, or null), filter (hex or null).
 It stays as the parent of all that the program starts, and ends all of it: when the program ends, at SIGTERM, and when
 the executor dies. Its exit code is the program's, or 128 + the signal that ended it; 125 if nothing was run.
 """

@@ -317,9 +317,12 @@ def _confined(level: Level, job: _Job) -> Iterator[subprocess.Popen[bytes]]:
             "landlock": paths if level == LANDLOCK else None,
             "filter": denied,
         }
-        with _memory_file(json.dumps(orders).encode()) as stdin:
-            with _started((sys.executable, "-I", "-S", confine.__file__), stdin, ()) as process:
-                yield process
+        command = (sys.executable, "-I", "-S", confine.__file__)
+        with (
+            _memory_file(json.dumps(orders).encode()) as stdin,
+            _started(command, stdin, ()) as process,
+        ):
+            yield process
 
 
 # bubblewrap
