@@ -41,7 +41,9 @@ HARMLESS = {
     "write through a link": "attempt(lambda: open('link_to_folder/new', 'w').write('x'))",
     "make a hard link of a host's file": "attempt(lambda: os.link(host['secret'], 'hard'))",
     "connect by TCP on loopback": "attempt(lambda: socket.create_connection(('127.0.0.1', host['tcp']), 5))",
-    "connect to an abstract socket": "attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0' + host['abstract']))",
+    "connect to an abstract socket": (
+        "attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0' + host['abstract']))"
+    ),
     "connect to a socket's path": "attempt(lambda: socket.socket(socket.AF_UNIX).connect(host['path']))",
     "read the environment of a process": (
         "attempt(lambda: (host['marker'] in open(f\"/proc/{host['victim']}/environ\").read()) or 1 / 0,"
@@ -77,9 +79,9 @@ BOUND = {
     "become root": "attempt(lambda: os.setuid(0))",
     "gain rights from a setuid program": "tell(libc.prctl(39, 0, 0, 0, 0) != 1)",
     "have capabilities": (
-        "try:\n  caps = [l.split()[1] for l in open('/proc/self/status') if l[:6] in ('CapPrm', 'CapEff', 'CapBnd')]\n"
+        "try:\n  caps = [l.split()[1] for l in open('/proc/self/status') if l[:6] in ('CapPrm', 'CapEff')]\n"
         "except OSError:\n  caps = []\n"
-        "tell(any(int(each, 16) for each in caps[:2]))"
+        "tell(any(int(each, 16) for each in caps))"
     ),
     "reach the network": (
         "try:\n  socket.create_connection(('192.0.2.1', 80), 60)\n"

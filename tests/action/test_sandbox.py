@@ -99,7 +99,7 @@ class Outside:
         }
 
     def let_in(self) -> None:
-        """Opens pytest's own folders, which the folder's owner must pass through; another pytest closes one of them."""
+        """Opens pytest's own folders, which the folder's owner must pass through; another pytest closes one."""
         for each in self._open:
             each.chmod(0o711)
 
