@@ -55,6 +55,7 @@ ROOMS = (
     "governance",
     "kinds",
     "config",
+    "action",
     "journal",
     "gateway",
     "runtime",

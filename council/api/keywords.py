@@ -27,7 +27,14 @@ from council.core.state import ActionStage, Decision, RiskLevel
 from council.protocol.errors import CallerError, ConfigError, EnvelopeError
 
 if TYPE_CHECKING:
-    from council.config.settings import CouncilConfig, NotifyConfig, PolicyRow, ScannerConfig, SeatConfig
+    from council.config.settings import (
+        ActionConfig,
+        CouncilConfig,
+        NotifyConfig,
+        PolicyRow,
+        ScannerConfig,
+        SeatConfig,
+    )
     from council.protocol.envelope import Envelope, Requester
 
 T = TypeVar("T")
@@ -99,6 +106,7 @@ class Settings(ClientSettings, total=False):
     inactivity_s: float | None
     escalation_ttl_s: float | None
     notify: NotifyConfig | Mapping[str, Any] | None
+    action: ActionConfig | Mapping[str, Any] | None
     creator: str | None
     charter: str | None
     schemas: str | None

@@ -15,6 +15,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from council.config.field_types import quoted_value as quoted_value
 from council.config.settings import (
+    ACTION_KEYS,
+    CHECK_ACTION,
     CHECK_COUNCIL,
     CHECK_NOTIFY,
     CHECK_ROWS,
@@ -28,6 +30,7 @@ from council.config.settings import (
     ROWS,
     SEAT_KEYS,
     SHOWN_CHARS_MAX,
+    ActionConfig,
     CouncilConfig,
     NotifyConfig,
     SeatConfig,
@@ -133,6 +136,8 @@ class Layers:
                 self._apply_seats(source, value)
             elif key == "notify" and isinstance(value, Mapping):
                 self._apply_notify(source, value)
+            elif key == "action" and isinstance(value, Mapping):
+                self._apply_action(source, value)
             elif key in ROWS:
                 self._apply_rows(source, key, value)
             elif key not in COUNCIL_KEYS:
@@ -183,6 +188,19 @@ class Layers:
             self._add(source, "notify", f"names nobody, expected {expected('notify', CouncilConfig)}")
         elif right:
             self.values["notify"], self.sources["notify"] = NotifyConfig(**table), source
+
+    def _apply_action(self, source: ConfigSource, table: Mapping[str, Any]) -> None:
+        """Applies a table ``action``, which replaces the one of an earlier source."""
+        right = True
+        for key, value in table.items():
+            at = f"action.{key_shown(key)}"
+            if key not in ACTION_KEYS:
+                self._add_unknown(source, at, key, ACTION_KEYS)
+                right = False
+            elif not self._is_right(source, at, value, CHECK_ACTION[key], ActionConfig):
+                right = False
+        if right:
+            self.values["action"], self.sources["action"] = ActionConfig(**table), source
 
     def _apply_rows(self, source: ConfigSource, key: str, rows: Any) -> None:
         """Applies tables ``[[key]]``, which replace those of an earlier source."""

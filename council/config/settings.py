@@ -341,6 +341,36 @@ class NotifyConfig(_Settings):
         return self
 
 
+class ActionConfig(_Settings):
+    """What approved actions may touch, and how their programs are held: a table [action]."""
+
+    root: fields.Path = fields.path(
+        "the folder that commands, files and commits are under; unset: none are run"
+    )
+    sandbox: Literal["auto", "none"] = fields.key(
+        "auto",
+        "how programs are held; auto: bubblewrap, else Landlock, else they are refused; none: not at all",
+        "'auto', or 'none' to run programs without any protection",
+    )
+    hosts: tuple[Annotated[str, Field(pattern=r"^[0-9a-z.-]{1,253}(:[0-9]{1,5})?$")], ...] = fields.key(
+        (),
+        "the hosts that requests may go to",
+        'a list of hosts, as in ["api.example.com", "localhost:8080"]',
+        strict=False,
+        max_length=ENTRIES_MAX,
+    )
+    private_hosts: bool = fields.switch(False, "whether a host may have an address that is not public")
+    readable: tuple[Annotated[str, AfterValidator(fields.is_path)], ...] = fields.key(
+        (), "further folders that programs may read", "a list of /path", strict=False, max_length=ENTRIES_MAX
+    )
+    timeout_s: float = fields.seconds(60.0, 3600.0, "how long an action may run")
+    output_bytes_max: int = fields.whole(2**20, 1, 2**26, "how much of each output is kept", what="bytes")
+    memory_bytes_max: int = fields.whole(2**30, 2**24, 2**40, "the memory of each process", what="bytes")
+    cpu_s: int = fields.whole(60, 1, 86_400, "the CPU time of each process", what="seconds")
+    processes_max: int = fields.whole(64, 4, 10_000, "how many processes a program may have")
+    file_bytes_max: int = fields.whole(2**28, 0, 2**40, "the size of a file that it writes", what="bytes")
+
+
 _Glob = Annotated[str, Field(min_length=1, max_length=fields.ARGUMENT_CHARS_MAX)]
 _GLOBS = 'a list of globs, as in ["prod/*", "!prod/docs/*"]; one that begins with ! excludes'
 
@@ -450,6 +480,12 @@ class CouncilConfig(_Settings):
         None,
         "the receivers of notices about proposals that wait for a human; unset: none (1.9)",
         'a table with command, webhook, or both, as in {command = ["/usr/local/bin/page-me"]}',
+        strict=False,
+    )
+    action: ActionConfig | None = fields.key(
+        None,
+        "what approved actions may touch; unset: no built-in tool",
+        'a table, as in {root = "/srv/project", hosts = ["api.example.com"]}',
         strict=False,
     )
     creator: str | None = fields.name(
@@ -644,6 +680,7 @@ COUNCIL_KEYS = tuple(key for key in CouncilConfig.model_fields if key != "pool")
 # The keys that hold rows, each with the model of a row.
 ROWS: dict[str, type[BaseModel]] = {"policy": PolicyRow, "scanners": ScannerConfig}
 NOTIFY_KEYS = tuple(NotifyConfig.model_fields)
+ACTION_KEYS = tuple(ActionConfig.model_fields)
 SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
 FILES = ("charter", "schemas", "profiles", "rules")  # read with the configuration; a seat's is its persona
 ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
@@ -661,6 +698,7 @@ def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
 
 CHECK_COUNCIL = _checkers(CouncilConfig)
 CHECK_NOTIFY = _checkers(NotifyConfig)
+CHECK_ACTION = _checkers(ActionConfig)
 CHECK_ROWS = {key: _checkers(model) for key, model in ROWS.items()}
 CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
 

@@ -27,6 +27,7 @@ GIVEN = {
     "ESCALATION_TTL_S": "3600",
     "HUMANS": '{ada = "kept"}',
     "NOTIFY": '{command = ["page-me"], webhook = "env:HOOK", key = "env:HOOK_KEY", content = true, remind_s = 60.0}',
+    "ACTION": '{root = "/srv/project", sandbox = "none", hosts = ["api.example.com"], cpu_s = 9}',
     "CREATOR": "ada",
     "UNKNOWN_TOOLS": "allow",
     "POLICY": '[{tool = "shell", args = {command = "^rm"}, then = "reject", reason = "no"}]',
