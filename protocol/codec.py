@@ -10,7 +10,7 @@ digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys 
 code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
 
 A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
-envelope's metadata, both at the end, and 1.2 a proposal's requester. An envelope without these has the same array as
+envelope's metadata, both at the end, 1.2 a proposal's requester, and 1.3 its key. An envelope without these has the same array as
 before, and is written in the lowest version that can express it.
 """
 
@@ -58,7 +58,7 @@ _LIMIT_PASSED = re.compile(r"([0-9]{1,20}) exceeds max_[a-z]{1,10}_len\(([0-9]{1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-WIRE_VERSION = (1, 2)
+WIRE_VERSION = (1, 3)
 _READABLE = (1,)  # rules 7.4: our MAJOR and the one before it must be readable; there is none before 1
 
 # The fields of each array, in order.
@@ -81,7 +81,7 @@ _NAMES[Envelope] = (
 )
 _VALUES = {each: attrgetter(*names) for each, names in _NAMES.items() if each is not Envelope}
 # The minor version that added a field to the end of an array, where it was not there from the beginning.
-_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2}
+_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2, (Proposal, "key"): 3}
 # The fields of each array by the minor version.
 _NAMES_IN = [
     {
@@ -179,15 +179,11 @@ def _wire(envelope: Envelope) -> tuple[Any, ...]:
     values = list(_VALUES[kind](content))
     for at in _IDS_AT[kind]:
         values[at] = _id_out(values[at])
-    minor = 0 if metadata is None else 1  # the lowest that can express it, so that each envelope has one form
-    if isinstance(content, Proposal):
-        if content.requester is not None:
-            minor = 2
-        elif content.history:
-            minor = 1
-            del values[-1:]
-        else:
-            del values[-2:]
+    names, minor = _NAMES[kind], 0 if metadata is None else 1
+    # The lowest version that can express it, so that each envelope has one form.
+    while not values[-1] and (kind, names[len(values) - 1]) in _ADDED:
+        values.pop()
+    minor = max(minor, _ADDED.get((kind, names[len(values) - 1]), 0))
     return (
         WIRE_VERSION[0],
         minor,

@@ -6,6 +6,7 @@ This module has the shapes and limits, and reads JSON as people write it. ``code
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import Annotated, Any, Literal, Self, cast
@@ -169,7 +170,8 @@ class Proposal(Model):
     """A proposal to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown.
 
     ``history`` is what was said and done before the proposal, oldest first. Most proposals have none. ``requester``
-    is who asks, as the proposer's client says.
+    is who asks, as the proposer's client says. ``key`` is the proposer's own name for the proposal (rules 1.12): the
+    message's id is then ``id_of_key``.
     """
 
     summary: Summary
@@ -180,6 +182,7 @@ class Proposal(Model):
     supersedes: MsgId | None = None
     history: History = ()
     requester: Requester | None = None
+    key: Annotated[str, Length(NAME_CHARS_MAX, 1)] | None = None
 
 
 class Vote(Model):
@@ -293,13 +296,18 @@ class Envelope(Model):
             name: value
             for name, value in shown["content"].items()
             # rules 1.2: if there is one
-            if (name, value) not in (("control_packet", None), ("history", ()), ("requester", None))
+            if (name, value) not in (("control_packet", None), ("history", ()), ("requester", None), ("key", None))
         }
         if self.metadata is None:
             del shown["metadata"]
         elif not self.metadata.tracestate:
             del shown["metadata"]["tracestate"]
         return json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def id_of_key(sender: str, key: str) -> str:
+    """The id of the proposal that a sender names by a key of its own, 32 hex characters (rules 1.12)."""
+    return hashlib.sha256(f"{sender}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 # JSON as people write it

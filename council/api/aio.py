@@ -154,6 +154,7 @@ class AsyncCouncil:
         supersedes: str | None = None,
         history: History | None = None,
         requester: Requester | Mapping[str, str | None] | None = None,
+        key: str | None = None,
     ) -> Envelope:
         """Makes a PROPOSAL envelope and does not submit it. Submitting it twice is a retry, never a second proposal.
 
@@ -162,9 +163,15 @@ class AsyncCouncil:
         the turns that led to the proposal, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each
         seat's model is shown the relevant part of it. ``requester`` says who asks: a ``Requester``, or a mapping with
         those of its fields that are not the default, such as ``{"agent": "deploy-bot"}``. By default it is this
-        client's name or program, the user, the host, the working folder and its git repository. Raises EnvelopeError
-        or CallerError, which names the field.
+        client's name or program, the user, the host, the working folder and its git repository. ``key`` is the
+        caller's own name for the proposal: whoever submits it again under the same ``sender`` and key, also after
+        a restart, gets the same decision, and other content under a known key raises Refused (rules 1.12). Raises
+        EnvelopeError or CallerError, which names the field.
         """
+        if key is not None and MADE_UP_NAME.fullmatch(self.sender):
+            raise CallerError(
+                f"key is {key!r:.80}, but this client has a made-up name, which no later one has: connect with sender= and its key="
+            )
         content = {
             "summary": summary,
             "body": body,
@@ -174,6 +181,7 @@ class AsyncCouncil:
             "supersedes": supersedes,
             "history": turns_of(history),
             "requester": requesters.changed(self._requester, requester) or None,
+            "key": key,
         }
         return new_proposal(
             self.sender,
@@ -197,12 +205,13 @@ class AsyncCouncil:
         supersedes: str | None = None,
         history: History | None = None,
         requester: Requester | Mapping[str, str | None] | None = None,
+        key: str | None = None,
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
     ) -> Decision:
         """Submits a proposal, or one that ``draft`` made, and waits for the decision.
 
-        The keywords up to ``requester`` are those of ``draft``; a drafted proposal takes none of them. A decision
+        The keywords up to ``key`` are those of ``draft``; a drafted proposal takes none of them. A decision
         that waits for a human has ``final`` False. With ``wait_for_human`` the call waits for the human's answer or
         its expiry, ``human_timeout_s`` seconds at most. Raises TooManyOpen, Refused, TokenBudgetError (it fits no
         seat's prompt), EnvelopeError, NoAnswer, CouncilDied.
@@ -220,8 +229,8 @@ class AsyncCouncil:
         }
         with spans.proposing(self._handle.spans, proposal) as decided:
             if not isinstance(proposal, Envelope):
-                proposal = self.draft(proposal, body, **details)
-            elif body or details != PLAIN:
+                proposal = self.draft(proposal, body, key=key, **details)
+            elif body or details != PLAIN or key is not None:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
             handle = self._handle
             found = await handle.session.propose(proposal, wait_for_human, human_timeout_s, handle.on_waiting)

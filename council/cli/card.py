@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from council.api.handle import MADE_UP_NAME
+from council.core import words
 from council.cli.render import DIM, RISK_STYLES, VOTE_STYLES, text
 from council.kinds.text import clean, count, exact, line, span
 from council.runtime.open_escalations import argument_texts, is_static, reason_of, tool_text
@@ -128,6 +129,12 @@ class Card:
             *sheet.labelled("asked by", Text(asks), rows),
             *sheet.labelled("risk", Text.assemble((of.risk, f"bold {RISK_STYLES[of.risk]}"), times), rows),
             *sheet.labelled("why", Text(_short(of.detail)), rows),
+            *(
+                part
+                for label, said in words.notes(of.ballots)
+                if label != words.NOTE_LABELS["learning"]
+                for part in sheet.labelled(label, Text(_short(said), "yellow"), rows)
+            ),
         ]
 
     def _votes(self, sheet: _Sheet, rows: int | None) -> list[Text]:

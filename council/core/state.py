@@ -265,7 +265,11 @@ class Submission(Value, frozen=True):
 
 
 class Ballot(Value, frozen=True):
-    """One seat's vote on one proposal. ``asks_human``: its control packet requires a user's approval."""
+    """One seat's vote on one proposal, as it counts. ``asks_human``: its control packet requires a user's approval.
+
+    ``notes`` are what its control packet says beside it, as ``(kind, text)``: ``chesterton_fence``, ``override`` and
+    ``learning`` (rules 6.6). Without one they are unset, and not written.
+    """
 
     proposal_id: str
     seat: str
@@ -276,6 +280,7 @@ class Ballot(Value, frozen=True):
     msg_id: str
     digest: str
     asks_human: bool = False
+    notes: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Ruling(Value, frozen=True):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
 from council.agents.seat.budget_client import error_kind
@@ -25,7 +26,9 @@ from council.core.state import (
     Value,
 )
 from council.kinds import identity
-from council.protocol.envelope import Envelope
+from council.protocol.answer import read
+from council.protocol.answer.sections import BallotSection
+from council.protocol.envelope import Envelope, id_of_key
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import plain, quoted
 from council.protocol.wording import msgspec_text
@@ -114,6 +117,10 @@ class Incoming(NamedTuple):
 def submission(message: Incoming) -> ev.ProposalSubmitted:
     envelope, content = message.envelope, message.content
     identity.refuse_another(content)
+    if content.key is not None and envelope.msg_id != id_of_key(message.sender, content.key):
+        raise EnvelopeError(
+            f"msg_id is {envelope.msg_id}, and does not follow from the sender and the key", field="content.key"
+        )
     if message.size > PROPOSAL_BYTES_MAX:
         less = "leave out the oldest of its history" if content.history else "split it"
         raise EnvelopeTooLarge(
@@ -139,21 +146,25 @@ def submission(message: Incoming) -> ev.ProposalSubmitted:
 
 
 def ballot(message: Incoming) -> ev.BallotCast:
+    """A ballot as it counts: its control packet binds it, whatever mind made it (rules 6.6)."""
     envelope, content = message.envelope, message.content
-    gates = (content.control_packet or {}).get("safety_gates")
-    return ev.BallotCast(
-        Ballot(
-            proposal_id=content.proposal_id,
-            seat=message.sender,
-            vote=content.vote,
-            reason=content.reason,
-            confidence=envelope.confidence,
-            risk_level=envelope.risk_level,
-            msg_id=envelope.msg_id,
-            digest=message.digest,
-            asks_human=isinstance(gates, Mapping) and gates.get("requires_user_approval") is True,
-        )
+    cast = Ballot(
+        proposal_id=content.proposal_id,
+        seat=message.sender,
+        vote=content.vote,
+        reason=content.reason,
+        confidence=envelope.confidence,
+        risk_level=envelope.risk_level,
+        msg_id=envelope.msg_id,
+        digest=message.digest,
     )
+    if not content.control_packet:
+        return ev.BallotCast(cast)
+    stated = BallotSection(
+        vote=cast.vote, reason=cast.reason, confidence=cast.confidence, risk_level=cast.risk_level
+    )
+    counts = asdict(read.weigh_ballot(stated, plain(content.control_packet)))
+    return ev.BallotCast(replace(cast, **{**counts, "notes": counts["notes"] or msgspec.UNSET}))
 
 
 def escalation(message: Incoming) -> ev.EscalationRaised:

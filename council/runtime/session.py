@@ -30,6 +30,7 @@ from council.protocol.errors import (
 )
 from council.protocol.models import renamed
 from council.runtime import messages
+from council.runtime.event_reader import identity_of
 from council.runtime.messages import reference
 from council.runtime.questions import Question, name_of
 
@@ -79,6 +80,7 @@ class _Waiting:
     """An envelope without an answer: its bytes, to be sent again, and the outcome that callers wait for."""
 
     sealed: bytes
+    identity: str = ""  # of a proposal, to compare another one with
     answer: asyncio.Future[Decision | None] = field(default_factory=_outcome)
     final: asyncio.Future[Decision] = field(default_factory=_outcome)
     unanswered: bool = False
@@ -181,7 +183,8 @@ class Session:
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
-        elif self.signed(envelope) != waiting.sealed:
+            waiting.identity = identity_of(envelope, waiting.sealed)
+        elif identity_of(envelope, self.signed(envelope)) != waiting.identity:
             raise Refused(  # rules 1.12: the council would refuse it too
                 f"{envelope.msg_id} is under way with other content: give a revised proposal an id of its own",
                 code="id_reused",
