@@ -44,7 +44,17 @@ usd_per_million_output = 2.0
 
 
 Shape = dict[str, set[str]]
-_NAMES = {frozenset(field for field, _, _ in names.fields_of(kind)): kind.__name__ for kind in NAMED}
+
+
+def _keys(kind: type) -> tuple[frozenset[str], frozenset[str]]:
+    """The keys of these objects with all fields, and without those that are left out where nothing sets them."""
+    fields = [*names.fields_of(kind)]
+    unset = {name for name, hint, _ in fields if "UnsetType" in str(hint)}
+    every = frozenset(name for name, _, _ in fields)
+    return every, every - unset
+
+
+_NAMES = {keys: kind.__name__ for kind in NAMED for keys in _keys(kind)}
 
 
 def lines(told: Iterable[tuple[str, int, Any]] | None = None) -> Iterator[str]:

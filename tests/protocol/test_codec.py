@@ -227,6 +227,9 @@ def test_the_layout_is_as_written_down() -> None:
     found = msgpack.unpackb(encode(proposal({"f": 1}, requester=ASKS)))
     assert found[:2] == [1, 2]
     assert found[10][6:] == [[], ["deploy-bot", "ada", "web-3", None, None]]
+    found = msgpack.unpackb(encode(proposal({"f": 1}, key="order-17")))
+    assert found[:2] == [1, 3]
+    assert found[10][6:] == [[], None, "order-17"]
     assert msgpack.unpackb(encode(info({"f": [1]})))[10] == ["note", "", {"f": [1]}]
     found = msgpack.unpackb(encode(vote(metadata=TRACED)))
     assert (found[:2], found[11:]) == ([1, 1], [[PARENT, "vendor=t61rcWkgMzE,other=1"]])
@@ -245,7 +248,7 @@ def test_times_at_the_edge() -> None:
 def test_a_higher_minor_version_may_append() -> None:
     def change(found: list[Any]) -> None:
         found[1] = 7
-        found[10].append("new in the content")
+        found[10].extend([None, "new in the content"])
         found[10][2].append({"new": "in the action"})
         found[10][6][0].append("new in the turn")
         found[10][7].append("new in the requester")
