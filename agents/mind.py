@@ -46,13 +46,17 @@ class Action(dict[str, Any]):
 
     ``tool`` is the tool's name and ``args`` are its arguments by name, as JSON values. It is also the mapping
     ``{"tool": tool, "args": args}``: ``action["tool"]``, ``action.get("args")`` and ``json.dumps(action)`` work.
+    ``authorization`` is what an approval of it allows, if the council is to run it: who runs it, which operations and
+    resources, how often and until when. The mapping then has it too.
     """
 
     tool: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    authorization: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        super().__init__(tool=self.tool, args=self.args)
+        allows = {} if self.authorization is None else {"authorization": self.authorization}
+        super().__init__(tool=self.tool, args=self.args, **allows)
 
     @classmethod
     def of(cls, value: object) -> Action:
@@ -62,7 +66,7 @@ class Action(dict[str, Any]):
         """
         if isinstance(value, cls):
             return value
-        if isinstance(value, Mapping) and "tool" in value and value.keys() <= {"tool", "args"}:
+        if isinstance(value, Mapping) and "tool" in value and value.keys() <= {"tool", "args", "authorization"}:
             return cls(**value)
         raise EnvelopeError(
             f"action is {value!r:.80}, expected Action(tool, args) or a mapping "
@@ -77,7 +81,7 @@ class Action(dict[str, Any]):
     clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Action, (self.tool, self.args)
+        return Action, (self.tool, self.args, self.authorization)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ An envelope is an array by position, so that names cost nothing and bytes have o
 
     [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
 
-If the message has metadata, it follows these. Content, action, turn, requester and metadata are arrays of the fields
+If the message has metadata, it follows these. Content, action, authorization, turn, requester and metadata are arrays of the fields
 of their class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd number of
 digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order of their
 code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
 
 A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
-envelope's metadata, both at the end, 1.2 a proposal's requester, and 1.3 its key. An envelope without these has the same array as
-before, and is written in the lowest version that can express it.
+envelope's metadata, both at the end, 1.2 a proposal's requester, and 1.3 its key and its action's
+authorization. An envelope without these has the same array as before, and is written in the lowest version that can express it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from council.protocol.envelope import (
     BODIES,
     HISTORY_TURNS_MAX,
     Action,
+    Authorization,
     Envelope,
     MessageType,
     Proposal,
@@ -63,7 +64,8 @@ _READABLE = (1,)  # rules 7.4: our MAJOR and the one before it must be readable;
 
 # The fields of each array, in order.
 _NAMES: dict[type[Model], tuple[str, ...]] = {
-    each: tuple(each.model_fields) for each in (*BODIES.values(), Action, Turn, Requester, Metadata)
+    each: tuple(each.model_fields)
+    for each in (*BODIES.values(), Action, Authorization, Turn, Requester, Metadata)
 }
 _NAMES[Envelope] = (
     "major",
@@ -81,7 +83,7 @@ _NAMES[Envelope] = (
 )
 _VALUES = {each: attrgetter(*names) for each, names in _NAMES.items() if each is not Envelope}
 # The minor version that added a field to the end of an array, where it was not there from the beginning.
-_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2, (Proposal, "key"): 3}
+_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2, (Proposal, "key"): 3, (Action, "authorization"): 3}
 # The fields of each array by the minor version.
 _NAMES_IN = [
     {
@@ -184,6 +186,8 @@ def _wire(envelope: Envelope) -> tuple[Any, ...]:
     while not values[-1] and (kind, names[len(values) - 1]) in _ADDED:
         values.pop()
     minor = max(minor, _ADDED.get((kind, names[len(values) - 1]), 0))
+    if isinstance(content, Proposal) and content.action is not None and content.action.authorization is not None:
+        minor = max(minor, _ADDED[Action, "authorization"])
     return (
         WIRE_VERSION[0],
         minor,
@@ -210,6 +214,8 @@ def _unfrozen(value: object) -> Any:
     """A value of our own types in a form that msgpack can write."""
     if isinstance(value, FrozenDict):
         return items_of(value)
+    if isinstance(value, Action) and value.authorization is None:
+        return _VALUES[Action](value)[:-1]
     if isinstance(value, Model):
         return _VALUES[type(value)](value)
     raise TypeError(f"{type(value).__name__} reached the wire, which a valid envelope never lets it")
@@ -283,7 +289,10 @@ def _fields(values: Any, kind: type[Model], minor: int, where: str) -> dict[str,
             fields["metadata"] = _fields(metadata, Metadata, minor, "metadata.")
     elif kind is Proposal:
         if fields["action"] is not None:
-            fields["action"] = _fields(fields["action"], Action, minor, "content.action.")
+            action = fields["action"] = _fields(fields["action"], Action, minor, "content.action.")
+            if (allows := action.get("authorization")) is not None:
+                where = "content.action.authorization."
+                action["authorization"] = _fields(allows, Authorization, minor, where)
         turns = fields.get("history")
         if type(turns) is tuple and len(turns) <= HISTORY_TURNS_MAX:
             fields["history"] = [

@@ -105,7 +105,7 @@ class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
     ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are those of the seats, ``humans`` those of all who may
-    answer. ``new_id`` makes message ids. ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of
+    answer, ``executors`` those of the executors that the council launches. ``new_id`` makes message ids. ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of
     ``Archive``.
     """
 
@@ -118,6 +118,7 @@ class Driver:
         *,
         new_id: Callable[[], str],
         humans: Mapping[str, bytes] = MappingProxyType({}),
+        executors: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
         decided: Callable[[int], bytes] | None = None,
         decisions_kept: int | None = None,
@@ -125,7 +126,7 @@ class Driver:
         self.council_id = council_id
         self.state: CouncilState = new_council(rules, Moment(*now, 0))
         self.archive = self.state.closed = Archive(decided, decisions_kept)
-        self.senders = Senders(council_id, keys, humans)
+        self.senders = Senders(council_id, keys, humans, executors)
         self.announcements = Announcements(events_kept, now[0])
         self.outbox = Outbox(new_id)
         self.unsaved: list[Record] = []
@@ -401,6 +402,8 @@ class Driver:
             mark = None
             if isinstance(event, ev.ProposalSubmitted):
                 mark = self.senders.mark(event.what.proposer)
+            elif isinstance(event, ev.ExecutorStarted):
+                mark = self.senders.mark(event.executor)
             record = Record(moment, event, sealed, tuple(effects), msg_id, mark)
             self.unsaved.append(record)
             self._note(record)
@@ -424,6 +427,9 @@ class Driver:
             assert record.key_mark is not None
             self.outbox.payloads[event.what.proposal_id] = signing.payload_of(record.sealed)
             self.senders.proposed(event.what.proposer, record.key_mark)
+        elif isinstance(event, ev.ExecutorStarted):
+            assert record.key_mark is not None
+            self.senders.proposed(event.executor, record.key_mark)
         elif isinstance(event, ev.CoordinatorStarted) and record.position == 1:
             self.announcements.refusals = Flood(record.moment.uptime_s)
         elif isinstance(event, ev.EnvelopeRefused):

@@ -19,6 +19,7 @@ PARTS = {
     "voter": ("voter", "observer", "proposer"),
     "proposer": ("proposer",),
     "human": ("human",),
+    "executor": ("executor",),
 }
 
 
