@@ -53,6 +53,7 @@ ROOMS = (
     "core",
     "kinds",
     "config",
+    "action",
     "journal",
     "gateway",
     "runtime",
