@@ -66,7 +66,11 @@ class Action(dict[str, Any]):
         """
         if isinstance(value, cls):
             return value
-        if isinstance(value, Mapping) and "tool" in value and value.keys() <= {"tool", "args", "authorization"}:
+        if (
+            isinstance(value, Mapping)
+            and "tool" in value
+            and value.keys() <= {"tool", "args", "authorization"}
+        ):
             return cls(**value)
         raise EnvelopeError(
             f"action is {value!r:.80}, expected Action(tool, args) or a mapping "

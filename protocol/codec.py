@@ -83,7 +83,13 @@ _NAMES[Envelope] = (
 )
 _VALUES = {each: attrgetter(*names) for each, names in _NAMES.items() if each is not Envelope}
 # The minor version that added a field to the end of an array, where it was not there from the beginning.
-_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2, (Proposal, "key"): 3, (Action, "authorization"): 3}
+_ADDED = {
+    (Envelope, "metadata"): 1,
+    (Proposal, "history"): 1,
+    (Proposal, "requester"): 2,
+    (Proposal, "key"): 3,
+    (Action, "authorization"): 3,
+}
 # The fields of each array by the minor version.
 _NAMES_IN = [
     {
@@ -186,7 +192,11 @@ def _wire(envelope: Envelope) -> tuple[Any, ...]:
     while not values[-1] and (kind, names[len(values) - 1]) in _ADDED:
         values.pop()
     minor = max(minor, _ADDED.get((kind, names[len(values) - 1]), 0))
-    if isinstance(content, Proposal) and content.action is not None and content.action.authorization is not None:
+    if (
+        isinstance(content, Proposal)
+        and content.action is not None
+        and content.action.authorization is not None
+    ):
         minor = max(minor, _ADDED[Action, "authorization"])
     return (
         WIRE_VERSION[0],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, Ty
 
 from council.agents.messaging import spans
 from council.agents.mind import Action
+from council.api import acting
 from council.api import handle as handles
 from council.api import requester as requesters
+from council.api.acting import RUN_S, TTL_S, ActionResult, tool
 from council.api.event_stream import Events
 from council.api.guard import guard_async
 from council.api.handle import MADE_UP_NAME, Handle
@@ -43,10 +46,12 @@ from council.api.keywords import (
 from council.config.human_keys import current_user
 from council.core.state import ActionStage, Decision, RiskLevel
 from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
-from council.protocol.envelope import Envelope, Requester
+from council.kinds.text import line
+from council.protocol.envelope import SUMMARY_CHARS_MAX, Envelope, Requester
 from council.protocol.errors import CallerError, CouncilError
 from council.runtime.open_escalations import OpenEscalation, opened
-from council.runtime.questions import AskDecision, AskEscalations, AskHistory
+from council.runtime.questions import AskDecision, AskEscalations, AskHistory, AskTokens
+from council.runtime.token_standing import TokenStanding
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
@@ -271,6 +276,73 @@ class AsyncCouncil:
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
     @_on_its_loop
+    async def act(
+        self,
+        tool: str,
+        args: Mapping[str, Any],
+        *,
+        summary: str = "",
+        body: str = "",
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        timeout_s: float | None = None,
+        history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
+        key: str | None = None,
+        wait_for_human: bool = False,
+        human_timeout_s: float | None = None,
+        run_timeout_s: float = RUN_S,
+        ttl_s: float = TTL_S,
+    ) -> ActionResult:
+        """Proposes a call of a tool, and runs it once if it is approved. Nothing else is run, and nothing twice.
+
+        ``args`` are the tool's arguments by name, as JSON: the approval covers exactly these. ``summary`` is by
+        default the call itself; it and the keywords up to ``human_timeout_s`` are as in ``propose``. The run has
+        ``run_timeout_s`` seconds, and must begin within ``ttl_s`` seconds of the approval. With ``key``, whoever acts
+        again under the same ``sender`` and key gets the result of the first run. Raises NotApproved with the
+        decision, also while it waits for a human, unless ``wait_for_human``; CallerError for an unknown tool or wrong
+        arguments, before anything is proposed; Refused if the token was revoked, has expired or does not fit;
+        OutcomeUnknown if it may have run. A failure of the tool is a result, which is false in a condition.
+        """
+        check_seconds("human_timeout_s", human_timeout_s)
+        shown = json.dumps(args, ensure_ascii=False, default=repr) if isinstance(args, Mapping) else ""
+        return await acting.act(
+            self,
+            self._handle,
+            tool,
+            args,
+            {
+                "summary": line(summary or f"Run {tool} {shown}", SUMMARY_CHARS_MAX),
+                "body": body,
+                "risk": risk,
+                "confidence": confidence,
+                "timeout_s": timeout_s,
+                "history": history,
+                "requester": requester,
+                "key": key,
+            },
+            {"wait_for_human": wait_for_human, "human_timeout_s": human_timeout_s},
+            {"ttl_s": float(ttl_s), "timeout_s": float(run_timeout_s)},
+        )
+
+    @_on_its_loop
+    async def tokens(self, proposal_id: str | None = None) -> list[TokenStanding]:
+        """Returns the tokens of approved actions, oldest first: what may be run, has run, or is revoked.
+
+        With ``proposal_id``, only the one of that proposal. Raises StoreError.
+        """
+        return await self._handle.session.ask(AskTokens(proposal_id))
+
+    @_on_its_loop
+    async def revoke(self, token_id: str, reason: str = "", *, human: str | None = None) -> None:
+        """Revokes the token of an approved action of this client; or, as the enrolled ``human``, of any client.
+
+        A use under way goes on. Raises Refused (not its own, or unknown) and NotEnrolled, which says who is.
+        """
+        session = self._handle.session if human is None else await self._handle.human(human)
+        await session.inform(checked_id(token_id).removeprefix("token_"), "revoke", reason, {})
+
+    @_on_its_loop
     async def cancel(self, proposal_id: str, reason: str = "", *, human: str | None = None) -> None:
         """Withdraws an open proposal of this client; or, as the enrolled ``human``, of any client.
 
@@ -368,6 +440,7 @@ class AsyncCouncil:
         return Events(self._handle, after, follow=follow)
 
     guard = guard_async
+    tool = tool
 
     async def close(self) -> None:
         await asyncio.to_thread(self._handle.close)

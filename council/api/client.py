@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from council.api import handle as handles
+from council.api.acting import tool
 from council.api.aio import AsyncCouncil
 from council.api.event_stream import Events
 from council.api.guard import guard
@@ -165,6 +166,9 @@ class Council:
 
     draft = at_once(AsyncCouncil.draft)
     propose = blocking(AsyncCouncil.propose)
+    act = blocking(AsyncCouncil.act)
+    tokens = blocking(AsyncCouncil.tokens)
+    revoke = blocking(AsyncCouncil.revoke)
     cancel = blocking(AsyncCouncil.cancel)
     report = blocking(AsyncCouncil.report)
     answer = blocking(AsyncCouncil.answer)
@@ -185,6 +189,7 @@ class Council:
         return self.aio.events(after, follow=follow)
 
     guard = guard
+    tool = tool
 
     # Closing
 

@@ -115,13 +115,19 @@ def reported(state: CouncilState, event: ev.UseReported, now: Moment) -> Effects
     token = _token(state, result.proposal_id, result.executor)
     use = next((each for each in token.uses if each.use_id == result.use_id), None)
     if use is None:
-        raise _refused(token, result.executor, f"{result.use_id} is no use of it that was counted", "use_unknown")
+        raise _refused(
+            token, result.executor, f"{result.use_id} is no use of it that was counted", "use_unknown"
+        )
     if result.executor != token.terms.executor:
-        raise _refused(token, result.executor, f"only {token.terms.executor} may report on it", "token_executor")
+        raise _refused(
+            token, result.executor, f"only {token.terms.executor} may report on it", "token_executor"
+        )
     if use.result is not None and not use.result.assumed:
         if use.result.digest == result.digest:
             return [do.NoteIgnored(result.executor, "the same result again")]
-        raise _refused(token, result.executor, f"{use.result.outcome} was reported: that stands", "told_before")
+        raise _refused(
+            token, result.executor, f"{use.result.outcome} was reported: that stands", "told_before"
+        )
     return _close(state, result)
 
 
@@ -216,5 +222,8 @@ def _token(state: CouncilState, proposal_id: str, sender: str) -> Token:
 
 def _refused(token: Token, sender: str, why: str, code: str) -> Refused:
     return Refused(
-        f"{token.token_id} is refused to {sender}: {why}", code=code, proposal_id=token.proposal_id, sender=sender
+        f"{token.token_id} is refused to {sender}: {why}",
+        code=code,
+        proposal_id=token.proposal_id,
+        sender=sender,
     )

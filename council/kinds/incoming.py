@@ -132,7 +132,8 @@ def submission(message: Incoming) -> ev.ProposalSubmitted:
     identity.refuse_another(content)
     if content.key is not None and envelope.msg_id != id_of_key(message.sender, content.key):
         raise EnvelopeError(
-            f"msg_id is {envelope.msg_id}, and does not follow from the sender and the key", field="content.key"
+            f"msg_id is {envelope.msg_id}, and does not follow from the sender and the key",
+            field="content.key",
         )
     if message.size > PROPOSAL_BYTES_MAX:
         less = "leave out the oldest of its history" if content.history else "split it"

@@ -243,7 +243,12 @@ _ROWS = (
         counted=(counter("council_action_outcomes", "Steps of approved actions.", "stage ok"),),
         logged=_outcome_logged,
     ),
-    Row("token", phrases.token, announced=do.IssueToken, counted=(counter("council_tokens", "Tokens issued."),)),
+    Row(
+        "token",
+        phrases.token,
+        announced=do.IssueToken,
+        counted=(counter("council_tokens", "Tokens issued."),),
+    ),
     Row(
         "executor",
         ("{executor} begins", ""),

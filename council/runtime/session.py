@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.mailbox import Courier, Reply
 from council.core.state import Decision
 from council.protocol import signing
-from council.protocol.envelope import Envelope, Proposal
+from council.protocol.envelope import Envelope, Proposal, Role
 from council.protocol.errors import (
     PASSING,
     CallerError,
@@ -227,15 +227,22 @@ class Session:
         finally:
             self._pop_waiting(reference(sealed))
 
-    async def inform(self, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> None:
-        """``act`` with an INFO of that kind about a proposal."""
+    async def inform(
+        self,
+        proposal_id: str | None,
+        kind: str,
+        text: str,
+        data: Mapping[str, Any],
+        msg_id: str | None = None,
+    ) -> None:
+        """``act`` with an INFO of that kind about a proposal, or about none."""
         try:
             envelope = Envelope.build(
-                msg_id=new_id(),
+                msg_id=msg_id or new_id(),
                 parent_id=proposal_id,
                 timestamp=datetime.now(UTC),
                 sender=self.name,
-                role="human" if self.role == "human" else "proposer",
+                role=cast(Role, self.role),
                 type="INFO",
                 content={"kind": kind, "text": text, "data": dict(data)},
             )

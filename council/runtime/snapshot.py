@@ -54,7 +54,9 @@ class Base(msgspec.Struct):
     identity_changed_at: int = 0
     earlier_identities: tuple[str, ...] = ()
     ways: dict[str, int] = msgspec.field(default_factory=dict)
-    tokens: list[Token] | msgspec.UnsetType = msgspec.UNSET  # and not written where there is none, as before them
+    tokens: list[Token] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # and not written where there is none, as before them
 
 
 class More(msgspec.Struct):

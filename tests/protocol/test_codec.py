@@ -295,7 +295,11 @@ def test_an_authorization_stands_in_one_version_and_one_place() -> None:
     assert data[2] == 3
     assert refused(rewritten(given, put(1, value=2))).field == "content.action"
     assert refused(rewritten(given, put(10, 2, 2, value=None))).field == "version"
-    for value, place in (({}, ""), ([1], ".operations"), (["bob.exec", ["fly"], [], 1, 1.0, 1.0], ".operations[0]")):
+    for value, place in (
+        ({}, ""),
+        ([1], ".operations"),
+        (["bob.exec", ["fly"], [], 1, 1.0, 1.0], ".operations[0]"),
+    ):
         error = refused(rewritten(given, put(10, 2, 2, value=value)))
         assert error.field == f"content.action.authorization{place}", error
 
