@@ -4,14 +4,15 @@ An envelope is an array by position, so that names cost nothing and bytes have o
 
     [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
 
-If the message has metadata, it follows these. Content, action, authorization, turn, requester and metadata are arrays of the fields
-of their class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd number of
-digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order of their
-code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
+If the message has metadata, it follows these. Content, action, authorization, turn, requester and metadata are arrays
+of the fields of their class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd
+number of digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order
+of their code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
 
 A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
 envelope's metadata, both at the end, 1.2 a proposal's requester, and 1.3 its key and its action's
-authorization. An envelope without these has the same array as before, and is written in the lowest version that can express it.
+authorization. An envelope without these has the same array as before, and is written in the lowest version that can
+express it.
 """
 
 from __future__ import annotations
@@ -83,13 +84,8 @@ _NAMES[Envelope] = (
 )
 _VALUES = {each: attrgetter(*names) for each, names in _NAMES.items() if each is not Envelope}
 # The minor version that added a field to the end of an array, where it was not there from the beginning.
-_ADDED = {
-    (Envelope, "metadata"): 1,
-    (Proposal, "history"): 1,
-    (Proposal, "requester"): 2,
-    (Proposal, "key"): 3,
-    (Action, "authorization"): 3,
-}
+_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2}
+_ADDED |= {(Proposal, "key"): 3, (Action, "authorization"): 3}
 # The fields of each array by the minor version.
 _NAMES_IN = [
     {

@@ -619,11 +619,11 @@ class IdentityPast(msgspec.Struct):
 class Governance(msgspec.Struct):
     """The tokens of a council, by their proposals' ids, oldest first. Those that ended are kept for a while.
 
-    ``under_way`` has the proposal of each use without a result.
+    ``under_way`` has the proposal of each use without a result, and until when one is awaited, in seconds of uptime.
     """
 
     tokens: dict[str, Token] = msgspec.field(default_factory=dict)
-    under_way: dict[str, str] = msgspec.field(default_factory=dict)
+    under_way: dict[str, tuple[str, float]] = msgspec.field(default_factory=dict)
 
 
 class CouncilState(msgspec.Struct):

@@ -1,8 +1,8 @@
 """Counts the uses of tokens, and takes their results (rules 5).
 
-A token is issued by the record of its decision (``conclusion``). An executor asks for each use, and may run the action
-once its request is acknowledged, which waits for the record. A use that ends without a result has an unknown outcome:
-people are told, and it is never run again.
+A token is issued by the record of its decision (``conclusion``). An executor asks for each use, and may run the
+action once its request is acknowledged, which waits for the record. A use that ends without a result has an unknown
+outcome: people are told, and it is never run again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def started(state: CouncilState, event: ev.ExecutorStarted, now: Moment) -> Effe
 def _end_earlier_runs(state: CouncilState, executor: str, run: str) -> Effects:
     governance = state.governance
     effects: Effects = []
-    for proposal_id in list(dict.fromkeys(governance.under_way.values())):
+    for proposal_id in dict.fromkeys([proposal_id for proposal_id, _ in governance.under_way.values()]):
         token = governance.tokens[proposal_id]
         for use in token.under_way():
             if token.terms.executor == executor and use.run != run:
@@ -67,7 +67,7 @@ def asked(state: CouncilState, event: ev.UseAsked, now: Moment) -> Effects:
     until_s = now.uptime_s + token.terms.timeout_s + RESULT_GRACE_S
     counted = Use(request.use_id, request.run, now.uptime_s, until_s)
     state.governance.tokens[request.proposal_id] = replace(token, uses=(*token.uses, counted))
-    state.governance.under_way[request.use_id] = request.proposal_id
+    state.governance.under_way[request.use_id] = request.proposal_id, until_s
     return [*effects, do.AnnounceUse(request)]
 
 
@@ -143,15 +143,12 @@ def timed_out(state: CouncilState, event: ev.UseTimedOut, now: Moment) -> Effect
 
 def next_timeout(state: CouncilState) -> tuple[float, ev.UseTimedOut] | None:
     """The first time at which a use under way has no result in time, and the event of that."""
-    governance = state.governance
-    if not governance.under_way:
+    under_way = state.governance.under_way
+    if not under_way:
         return None
-    ends = (
-        (use.until_s, ev.UseTimedOut(proposal_id, use.use_id))
-        for proposal_id in dict.fromkeys(governance.under_way.values())
-        for use in governance.tokens[proposal_id].under_way()
-    )
-    return min(ends, key=lambda end: end[0])
+    use_id = min(under_way, key=lambda each: under_way[each][1])
+    proposal_id, until_s = under_way[use_id]
+    return until_s, ev.UseTimedOut(proposal_id, use_id)
 
 
 def _assumed(token: Token, use: Use, why: str) -> UseResult:

@@ -59,14 +59,8 @@ _DECIDED = msgspec.msgpack.Decoder(Decided)
 # in memory.
 # What is said of a token is looked up among the tokens.
 _NOT_LOOKED_UP = (
-    ev.UseAsked,
-    ev.UseReported,
-    ev.UseTimedOut,
-    ev.TokenRevoked,
-    ev.WorkFailed,
-    ev.StreamObserved,
-    ev.CallReserved,
-    ev.CallSettled,
+    *(ev.UseAsked, ev.UseReported, ev.UseTimedOut, ev.TokenRevoked),
+    *(ev.WorkFailed, ev.StreamObserved, ev.CallReserved, ev.CallSettled),
 )
 
 

@@ -105,8 +105,8 @@ class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
     ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are those of the seats, ``humans`` those of all who may
-    answer, ``executors`` those of the executors that the council launches. ``new_id`` makes message ids. ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of
-    ``Archive``.
+    answer, ``executors`` those of the executors that are known from the launch. ``new_id`` makes message ids.
+    ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of ``Archive``.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """An executor: the party that runs approved actions, in a process of its choice (rules 5).
 
-It joins with a key of its own. For each run it asks the council for a use of the action's token, with the digest of the
-arguments that it was handed. It runs only once the council has acknowledged the request, and the council does that
-only once the use is on disk. Then it reports what came of it. It never runs an action twice, and nothing again.
+It joins with a key of its own. For each run it asks the council for a use of the action's token, with the digest of
+the arguments that it was handed. It runs once the council has acknowledged the request, which waits until the use is
+on disk (rules 4.7). Then it reports what came of it. A request is acknowledged to the process that made it alone: a
+new process has no request of an earlier one, so that nothing runs twice.
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ class Senders:
         self._in_snapshots = 0
 
     def join(self, name: str, role: str, key: bytes) -> None:
-        """Admits a client (``proposer``) or an ``executor`` with its own key, or a human with a greeting (rules 1.14).
+        """Admits a client (``proposer``) or an ``executor`` with its own key, or a human with a greeting.
+
+        See rules 1.14.
 
         Humans are enrolled at launch, and prove that they hold the key: ``key`` is then ``signing.greeting``. The
         same name, role and key again is a retry. Raises NameTaken, NotEnrolled, and Refused for a role or a name that

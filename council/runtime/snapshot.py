@@ -185,7 +185,9 @@ def state_of(base: Base, closed: Archive) -> CouncilState:
 
 def _governance(base: Base) -> Governance:
     tokens = {} if base.tokens is msgspec.UNSET else {token.proposal_id: token for token in base.tokens}
-    under_way = {use.use_id: each for each, token in tokens.items() for use in token.under_way()}
+    under_way = {
+        use.use_id: (each, use.until_s) for each, token in tokens.items() for use in token.under_way()
+    }
     return Governance(tokens, under_way)
 
 
