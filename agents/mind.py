@@ -46,32 +46,27 @@ class Action(dict[str, Any]):
 
     ``tool`` is the tool's name and ``args`` are its arguments by name, as JSON values. It is also the mapping
     ``{"tool": tool, "args": args}``: ``action["tool"]``, ``action.get("args")`` and ``json.dumps(action)`` work.
-    ``authorization`` is what an approval of it allows, if the council is to run it: who runs it, which operations and
-    resources, how often and until when. The mapping then has it too.
     """
 
     tool: str
     args: Mapping[str, Any] = field(default_factory=dict)
-    authorization: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        allows = {} if self.authorization is None else {"authorization": self.authorization}
-        super().__init__(tool=self.tool, args=self.args, **allows)
+        super().__init__(tool=self.tool, args=self.args)
 
     @classmethod
     def of(cls, value: object) -> Action:
         """An action, or a mapping ``{"tool": str, "args": {...}}``, as an action. A mapping may leave ``args`` out.
 
-        Raises EnvelopeError, whose field is ``content.action``, for anything else.
+        With ``authorization`` it is an AuthorizedAction. Raises EnvelopeError, whose field is ``content.action``, for anything else.
         """
         if isinstance(value, cls):
             return value
-        if (
-            isinstance(value, Mapping)
-            and "tool" in value
-            and value.keys() <= {"tool", "args", "authorization"}
-        ):
-            return cls(**value)
+        if isinstance(value, Mapping) and "tool" in value:
+            if value.keys() <= {"tool", "args"}:
+                return cls(**value)
+            if value.keys() <= {"tool", "args", "authorization"}:
+                return AuthorizedAction(**value)
         raise EnvelopeError(
             f"action is {value!r:.80}, expected Action(tool, args) or a mapping "
             '{"tool": ..., "args": {...}}, for example Action("shell", {"command": "ls"})',
@@ -85,7 +80,23 @@ class Action(dict[str, Any]):
     clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Action, (self.tool, self.args, self.authorization)
+        return Action, (self.tool, self.args)
+
+
+@dataclass(frozen=True, eq=False)
+class AuthorizedAction(Action):
+    """An action that the council is to have run. ``authorization`` is what an approval of it allows (rules 5).
+
+    It says who runs it, which operations on which resources, how often and until when. The mapping has it too.
+    """
+
+    authorization: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        dict.__init__(self, tool=self.tool, args=self.args, authorization=self.authorization)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AuthorizedAction, (self.tool, self.args, self.authorization)
 
 
 @dataclass(frozen=True, slots=True)

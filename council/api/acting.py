@@ -12,21 +12,21 @@ import inspect
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from council.action.tool import Operation, Safety, Tool, ToolResult
+from council.api.keywords import checked
 from council.api.tools import FunctionTool, Ran, Resources
-from council.core.state import REASON_TOLD_MAX, Decision, UseOutcome, token_id_of
+from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel, UseOutcome, token_id_of
 from council.core.words import because
 from council.protocol.errors import ActionFailed, CallerError, NotApproved, OutcomeUnknown, Refused
 from council.runtime.executor import Executor
-from council.runtime.questions import AskTokens
+from council.runtime.session import Port
+from council.runtime.token_standing import TokenStanding
 
 if TYPE_CHECKING:
-    from council.api.aio import AsyncCouncil
-    from council.api.handle import Handle
+    from council.protocol.envelope import Requester
 
-F = TypeVar("F", bound=Callable[..., Any])
 # The longest name of a client whose executor is named after it.
 _SENDER_CHARS_MAX = 59
 TTL_S, RUN_S = 600.0, 60.0
@@ -73,11 +73,20 @@ class ActionResult:
         return self.output if self.value is None else self.value
 
 
-class Tools:
-    """The tools of one client, and the executor that runs them in its process."""
+class Acting(Protocol):
+    """A council as ``act`` uses it."""
 
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
+    def draft(self, *args: Any, **kwargs: Any) -> Any: ...
+    async def propose(self, *args: Any, **kwargs: Any) -> Decision: ...
+    async def tokens(self, proposal_id: str | None = None) -> list[TokenStanding]: ...
+
+
+class Tools:
+    """The tools of the client ``sender``, and the executor that runs them in its process."""
+
+    def __init__(self, port: Port, sender: str, call_timeout_s: float) -> None:
+        self._port, self._call_timeout_s = port, call_timeout_s
+        self._name = f"{sender[:_SENDER_CHARS_MAX]}.exec"
         self.own: dict[str, Tool] = {}
         self._executor: Executor | None = None
         self._opening = asyncio.Lock()
@@ -99,10 +108,8 @@ class Tools:
         """This client's executor, which joins when it is first needed."""
         async with self._opening:
             if self._executor is None:
-                handle = self._handle
-                name = f"{handle.session.name[:_SENDER_CHARS_MAX]}.exec"
                 key = secrets.token_bytes(32)
-                executor = Executor(handle.port, name, key, handle.config.call_timeout_s, self.own)
+                executor = Executor(self._port, self._name, key, self._call_timeout_s, self.own)
                 await executor.open()
                 self._executor = executor
             return self._executor
@@ -112,9 +119,29 @@ class Tools:
             await self._executor.close()
 
 
+class HowActed(TypedDict):
+    """The keywords of ``tool`` that each call of it is acted with; see ``AsyncCouncil.act``."""
+
+    risk: RiskLevel
+    timeout_s: float | None
+    requester: Requester | Mapping[str, str | None] | None
+    wait_for_human: bool
+    human_timeout_s: float | None
+    run_timeout_s: float
+    ttl_s: float
+
+
+class Registering(Protocol):
+    """A council as ``tool`` uses it; results of an asynchronous one are awaited."""
+
+    def register(self, *args: Any, **kwargs: Any) -> Any: ...
+    def act(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@checked
 def tool(
-    self: Any,
-    function: F | None = None,
+    self: Registering,
+    function: Any = None,
     /,
     *,
     name: str | None = None,
@@ -123,7 +150,13 @@ def tool(
     resources: Resources = (),
     verify: Callable[..., Any] | None = None,
     revert: Callable[..., Any] | None = None,
-    **how: Any,
+    risk: RiskLevel = "low",
+    timeout_s: float | None = None,
+    requester: Requester | Mapping[str, str | None] | None = None,
+    wait_for_human: bool = False,
+    human_timeout_s: float | None = None,
+    run_timeout_s: float = RUN_S,
+    ttl_s: float = TTL_S,
 ) -> Any:
     """Makes a Python function a tool: calling it proposes the call, and runs it once it is approved.
 
@@ -131,49 +164,56 @@ def tool(
     or write. ``resources`` lists what a call touches, as texts such as ``file:/srv/x``; it may be a function of the
     arguments. The arguments must be JSON, or of types that pydantic reads from JSON; the annotations are their
     schema. ``verify(result, **args)`` says whether the result is as intended; if not, ``revert(**args)`` undoes it.
-    The other keywords are those of ``act``, for each call. Functions run on a thread of their own. A call returns
-    the function's value, and raises NotApproved, the function's own error, ActionFailed or OutcomeUnknown. Raises
-    CallerError for a wrong declaration.
+    The keywords from ``risk`` on are those of ``act``, for each call. A function runs on a thread of its own. A call
+    returns the function's value, and raises NotApproved, the function's own error, ActionFailed or OutcomeUnknown.
+    An async function, and each function of an asynchronous council, is awaited. Raises CallerError for a wrong
+    declaration.
     """
-    if function is None:
-        return functools.partial(
-            tool,
-            self,
-            name=name,
-            safety=safety,
-            operations=operations,
-            resources=resources,
-            verify=verify,
-            revert=revert,
-            **how,
-        )
-    if not callable(function):
-        raise CallerError(f"tool is given {function!r:.80}, expected a function")
-    own_name = name or getattr(function, "__name__", type(function).__name__)
-    if operations is None:
-        operations = ("read",) if safety == "READ" else ("write",)
-    made = FunctionTool(function, own_name, safety, operations, resources, verify, revert)
-    self._handle.tools.add(made)
-    asynchronous = getattr(self, "aio", self)
-    if asynchronous is self or inspect.iscoroutinefunction(function):
+    how: HowActed = {
+        "risk": risk,
+        "timeout_s": timeout_s,
+        "requester": requester,
+        "wait_for_human": wait_for_human,
+        "human_timeout_s": human_timeout_s,
+        "run_timeout_s": run_timeout_s,
+        "ttl_s": ttl_s,
+    }
+
+    def decorate(function: Any) -> Any:
+        if not callable(function):
+            raise CallerError(
+                f"tool is given {function!r:.80}, expected a function; its settings are keywords"
+            )
+        own_name = name or getattr(function, "__name__", type(function).__name__)
+        allowed = operations if operations is not None else ("read",) if safety == "READ" else ("write",)
+        made = FunctionTool(function, own_name, safety, allowed, resources, verify, revert)
+        self.register(made)
+        return _calling(self, made, function, how)
+
+    return decorate if function is None else decorate(function)
+
+
+def _calling(council: Any, made: FunctionTool, function: Any, how: HowActed) -> Any:
+    """What stands for the function: it acts, and returns the function's value."""
+    acting = getattr(council, "aio", council)
+    if acting is council or inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        async def acting(*args: Any, **kwargs: Any) -> Any:
-            found = await asynchronous.act(own_name, made.bound(*args, **kwargs), **how)
-            return found.value_or_raise()
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return (await acting.act(made.name, made.bound(*args, **kwargs), **how)).value_or_raise()
 
-        return acting
+        return awaited
 
     @functools.wraps(function)
-    def acts(*args: Any, **kwargs: Any) -> Any:
-        return self.act(own_name, made.bound(*args, **kwargs), **how).value_or_raise()
+    def waited(*args: Any, **kwargs: Any) -> Any:
+        return council.act(made.name, made.bound(*args, **kwargs), **how).value_or_raise()
 
-    return acts
+    return waited
 
 
 async def act(
-    council: AsyncCouncil,
-    handle: Handle,
+    council: Acting,
+    tools: Tools,
     tool: str,
     args: Mapping[str, Any],
     draft: Mapping[str, Any],
@@ -181,12 +221,12 @@ async def act(
     terms: Mapping[str, Any],
 ) -> ActionResult:
     """See ``AsyncCouncil.act``. ``draft``, ``waiting`` and ``terms`` are for the draft, the wait, and the token."""
-    found = handle.tools.find(tool)
+    found = tools.find(tool)
     if not isinstance(args, Mapping):
         raise CallerError(f"args is {args!r:.80}, expected a mapping of the tool's arguments by name")
     given = found.complete(args) if isinstance(found, FunctionTool) else dict(args)
     found.check(given)
-    executor = await handle.tools.executor()
+    executor = await tools.executor()
     authorization = {
         "executor": executor.name,
         "operations": found.operations,
@@ -205,7 +245,7 @@ async def act(
     except Refused as refused:
         if refused.code not in ("token_used", "token_executor"):  # else it ran before, under the same key
             raise
-        return await _earlier(handle, decision, refused)
+        return await _earlier(council, decision, refused)
     return _result(decision, done.outcome, done.result, reported=done.reported)
 
 
@@ -230,9 +270,9 @@ def _result(decision: Decision, outcome: UseOutcome, result: ToolResult, *, repo
     )
 
 
-async def _earlier(handle: Handle, decision: Decision, refused: Refused) -> ActionResult:
+async def _earlier(council: Acting, decision: Decision, refused: Refused) -> ActionResult:
     """What came of the action when it ran before. Raises ``refused`` if there was no use of it that has ended."""
-    tokens = await handle.session.ask(AskTokens(decision.proposal_id))
+    tokens = await council.tokens(decision.proposal_id)
     ended = [use.result for token in tokens for use in token.uses if use.result is not None]
     if not ended:
         raise refused

@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
+from council.action.tool import Tool
 from council.agents.messaging import spans
 from council.agents.mind import Action
 from council.api import acting
@@ -175,7 +176,8 @@ class AsyncCouncil:
         """
         if key is not None and MADE_UP_NAME.fullmatch(self.sender):
             raise CallerError(
-                f"key is {key!r:.80}, but this client has a made-up name, which no later one has: connect with sender= and its key="
+                f"key is {key!r:.80}, but this client has a made-up name, which no later one has: connect with "
+                "sender= and its key="
             )
         content = {
             "summary": summary,
@@ -308,7 +310,7 @@ class AsyncCouncil:
         shown = json.dumps(args, ensure_ascii=False, default=repr) if isinstance(args, Mapping) else ""
         return await acting.act(
             self,
-            self._handle,
+            self._handle.tools,
             tool,
             args,
             {
@@ -324,6 +326,13 @@ class AsyncCouncil:
             {"wait_for_human": wait_for_human, "human_timeout_s": human_timeout_s},
             {"ttl_s": float(ttl_s), "timeout_s": float(run_timeout_s)},
         )
+
+    def register(self, tool: Tool) -> None:
+        """Adds a tool that ``act`` may run in this process (``council.action.tool``); ``tool`` adds a function.
+
+        Raises CallerError if there is one of that name.
+        """
+        self._handle.tools.add(tool)
 
     @_on_its_loop
     async def tokens(self, proposal_id: str | None = None) -> list[TokenStanding]:

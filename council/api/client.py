@@ -165,6 +165,7 @@ class Council:
         return self._handle.config
 
     draft = at_once(AsyncCouncil.draft)
+    register = at_once(AsyncCouncil.register)
     propose = blocking(AsyncCouncil.propose)
     act = blocking(AsyncCouncil.act)
     tokens = blocking(AsyncCouncil.tokens)
