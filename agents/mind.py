@@ -58,7 +58,8 @@ class Action(dict[str, Any]):
     def of(cls, value: object) -> Action:
         """An action, or a mapping ``{"tool": str, "args": {...}}``, as an action. A mapping may leave ``args`` out.
 
-        With ``authorization`` it is an AuthorizedAction. Raises EnvelopeError, whose field is ``content.action``, for anything else.
+        With ``authorization`` it is an AuthorizedAction. Raises EnvelopeError, whose field is ``content.action``, for
+        anything else.
         """
         if isinstance(value, cls):
             return value

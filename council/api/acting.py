@@ -10,21 +10,25 @@ import asyncio
 import functools
 import inspect
 import secrets
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
+from council.action.installed import EXECUTOR, tools_of
 from council.action.tool import Operation, Safety, Tool, ToolResult
 from council.api.keywords import checked
 from council.api.tools import FunctionTool, Ran, Resources
 from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel, UseOutcome, token_id_of
+from council.core.tokens import RESULT_GRACE_S
 from council.core.words import because
-from council.protocol.errors import ActionFailed, CallerError, NotApproved, OutcomeUnknown, Refused
+from council.protocol.errors import ActionFailed, CallerError, NoAnswer, NotApproved, OutcomeUnknown, Refused
 from council.runtime.executor import Executor
 from council.runtime.session import Port
 from council.runtime.token_standing import TokenStanding
 
 if TYPE_CHECKING:
+    from council.config.settings import CouncilConfig
     from council.protocol.envelope import Requester
 
 # The longest name of a client whose executor is named after it.
@@ -79,13 +83,15 @@ class Acting(Protocol):
     def draft(self, *args: Any, **kwargs: Any) -> Any: ...
     async def propose(self, *args: Any, **kwargs: Any) -> Decision: ...
     async def tokens(self, proposal_id: str | None = None) -> list[TokenStanding]: ...
+    async def status(self) -> dict[str, Any]: ...
+    def events(self, after: int = 0) -> Any: ...
 
 
 class Tools:
     """The tools of the client ``sender``, and the executor that runs them in its process."""
 
-    def __init__(self, port: Port, sender: str, call_timeout_s: float) -> None:
-        self._port, self._call_timeout_s = port, call_timeout_s
+    def __init__(self, port: Port, sender: str, config: CouncilConfig, *, inline: bool) -> None:
+        self._port, self._config, self._inline = port, config, inline
         self._name = f"{sender[:_SENDER_CHARS_MAX]}.exec"
         self.own: dict[str, Tool] = {}
         self._executor: Executor | None = None
@@ -101,15 +107,30 @@ class Tools:
         """The tool of that name. Raises CallerError, which lists the known ones."""
         if isinstance(name, str) and name in self.own:
             return self.own[name]
-        known = ", ".join(sorted(self.own)) or "none; register a function with @council.tool"
+        found = self._installed.get(name) if isinstance(name, str) else None
+        if found is not None:
+            return found
+        known = (
+            ", ".join(sorted({*self.own, *self._installed})) or "none; register a function with @council.tool"
+        )
         raise CallerError(f"no tool is named {name!r:.80}; the known tools are {known}")
+
+    @functools.cached_property
+    def _installed(self) -> dict[str, Tool]:
+        """The tools of the settings. A council in process has no executor of its own: its program runs them."""
+        return tools_of(self._config)
+
+    def is_remote(self, name: str) -> bool:
+        """Whether the council's own executor runs this tool."""
+        return name not in self.own and not self._inline
 
     async def executor(self) -> Executor:
         """This client's executor, which joins when it is first needed."""
         async with self._opening:
             if self._executor is None:
                 key = secrets.token_bytes(32)
-                executor = Executor(self._port, self._name, key, self._call_timeout_s, self.own)
+                tools = ChainMap(self.own, self._installed)
+                executor = Executor(self._port, self._name, key, self._config.call_timeout_s, tools)
                 await executor.open()
                 self._executor = executor
             return self._executor
@@ -226,9 +247,9 @@ async def act(
         raise CallerError(f"args is {args!r:.80}, expected a mapping of the tool's arguments by name")
     given = found.complete(args) if isinstance(found, FunctionTool) else dict(args)
     found.check(given)
-    executor = await tools.executor()
+    executor = None if tools.is_remote(tool) else await tools.executor()
     authorization = {
-        "executor": executor.name,
+        "executor": EXECUTOR if executor is None else executor.name,
         "operations": found.operations,
         "resources": found.resources(given),
         **terms,
@@ -240,6 +261,8 @@ async def act(
         waits = f"it waits for a human ({decision.escalation_id})"
         why = f"{decision.outcome if decision.final else waits}: {because(decision, REASON_TOLD_MAX)}"
         raise NotApproved(f"{tool} was not run: {why}", decision=decision)
+    if executor is None:
+        return await _awaited(council, decision, terms["ttl_s"] + terms["timeout_s"] + RESULT_GRACE_S)
     try:
         done = await executor.perform(decision.proposal_id, tool, given, terms["timeout_s"])
     except Refused as refused:
@@ -268,6 +291,33 @@ def _result(decision: Decision, outcome: UseOutcome, result: ToolResult, *, repo
         ran.value,
         ran.error,
     )
+
+
+async def _awaited(council: Acting, decision: Decision, limit_s: float) -> ActionResult:
+    """What the council's own executor reports. Raises Refused if it can't run any more, and NoAnswer."""
+    proposal_id = decision.proposal_id
+    after = (await council.status())["events"]
+    try:
+        async with asyncio.timeout(limit_s):
+            while True:
+                (token,) = await council.tokens(proposal_id)
+                ended = Refused(
+                    f"{token.token_id} was not used: it is {token.standing}",
+                    code=f"token_{token.standing}",
+                    proposal_id=proposal_id,
+                )
+                if token.standing != "under way" and (token.uses or token.standing != "live"):
+                    return await _earlier(council, decision, ended)
+                async for event in council.events(after):
+                    after = event.cursor
+                    if event.proposal_id == proposal_id and event.kind in ("result", "revocation"):
+                        break
+    except TimeoutError:
+        raise NoAnswer(
+            f"the council's executor did not run {proposal_id} within {limit_s:g} s: see council status",
+            waited_s=limit_s,
+            proposal_id=proposal_id,
+        ) from None
 
 
 async def _earlier(council: Acting, decision: Decision, refused: Refused) -> ActionResult:

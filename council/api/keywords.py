@@ -105,6 +105,7 @@ class Settings(ClientSettings, total=False):
     profiles: str | None
     sole_seat: Literal["never", "allow-low-risk"] | None
     unknown_tools: Literal["ask", "allow"] | None
+    tools: str | None
     rules: str | None
     policy: Sequence[PolicyRow | Mapping[str, Any]] | None
     scanners: Sequence[ScannerConfig | Mapping[str, Any]] | None

@@ -13,14 +13,19 @@ import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from council.action.tool import Tool, ToolResult
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
 from council.core.state import UseOutcome, token_id_of
+from council.journal.entries import Asked, wanted
+from council.protocol.envelope import Action, Proposal
 from council.protocol.errors import CallerError, CouncilError, NoAnswer, Refused
 from council.protocol.packet import args_digest
+from council.protocol.values import plain
+from council.runtime.questions import AskEvents, AskHistory, AskStatus, AskTokens
 from council.runtime.session import Port, Session
 
 log = get_logger("council")
@@ -29,6 +34,8 @@ T = TypeVar("T")
 OUTPUT_CHARS_MAX = 10_000
 # A tool ends by itself about when its time is up. One that does not is left behind after this many seconds more.
 LEFT_BEHIND_S = 5.0
+EVENTS_READ, EVENTS_WAIT_S = 500, 10.0
+DONE_KEPT = 1_000
 LATE = "not run: the grant came too late"
 
 
@@ -49,6 +56,7 @@ class Executor:
         self.tools = tools
         self._session = Session(port, name, "executor", key, call_timeout_s)
         self._run = secrets.token_hex(8)
+        self.begun: dict[str, asyncio.Task[None]] = {}  # by proposal; a few are kept once they are done
 
     @property
     def name(self) -> str:
@@ -76,7 +84,7 @@ class Executor:
             raise CallerError(f"{self.name} has no tool {tool!r}; it has {', '.join(self.tools) or 'none'}")
         await _on_thread(lambda: found.check(args))
         resources = await _on_thread(lambda: found.resources(args))
-        wanted = {
+        request = {
             "run": self._run,
             "token": token_id_of(proposal_id),
             "tool": tool,
@@ -87,7 +95,7 @@ class Executor:
         ends_s = asyncio.get_running_loop().time() + timeout_s
         use_id = new_id()
         try:
-            await self._session.inform(proposal_id, "use", "", wanted, use_id)
+            await self._session.inform(proposal_id, "use", "", request, use_id)
         except Refused:
             raise
         except CouncilError as error:  # it may be counted, and is not run
@@ -118,6 +126,74 @@ class Executor:
             log.warning("the result of an action was not reported", proposal=proposal_id, why=error.message)
             return False
         return True
+
+    async def refuse(self, proposal_id: str, action: Action, why: str) -> None:
+        """Reports that an approved action can't be run here, on a use of its token: so its proposer hears of it."""
+        assert action.authorization is not None
+        use_id = new_id()
+        request = {
+            "run": self._run,
+            "token": token_id_of(proposal_id),
+            "tool": action.tool,
+            "operations": action.authorization.operations,
+            "resources": action.authorization.resources,
+            "arguments": args_digest(action.args),
+        }
+        await self._session.inform(proposal_id, "use", "", request, use_id)
+        await self._report(proposal_id, use_id, "failed", _nothing(f"not run: {why}"))
+
+
+async def serve(executor: Executor, port: Port) -> None:
+    """Runs each action whose token is issued to ``executor``, once, as the council announces it; until cancelled.
+
+    A token that was issued while nobody served is run too, unless it has expired or was used. Raises CouncilError
+    if the council is lost, or has lost its place; calling it again goes on.
+    """
+    await executor.open()
+    after = (await port.ask(AskStatus()))["events"]
+    begun = executor.begun
+
+    def begin(proposal_id: str) -> None:
+        if proposal_id in begun:
+            return
+        begun[proposal_id] = asyncio.get_running_loop().create_task(_run_issued(executor, port, proposal_id))
+        for each in [each for each, task in begun.items() if task.done()][:-DONE_KEPT]:
+            del begun[each]
+
+    for token in await port.ask(AskTokens()):
+        if token.executor == executor.name and token.standing == "live" and not token.uses:
+            begin(token.proposal_id)
+    while True:
+        for event in await port.ask(AskEvents(after, EVENTS_READ, EVENTS_WAIT_S)):
+            after = event["cursor"]
+            if event["kind"] == "token":
+                token = event["data"]["token"]
+                if token["terms"]["executor"] == executor.name:
+                    begin(token["proposal_id"])
+
+
+async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:
+    """Reads what was approved from the journal, and runs it."""
+    try:
+        asked: Asked = {"proposal": proposal_id, "types": ["proposal"], "envelopes": True, "limit": 1}
+        (entry,) = await port.ask(AskHistory(wanted(asked)))
+        assert entry.envelope is not None
+        content = entry.envelope.content
+        assert isinstance(content, Proposal)
+        action = content.action
+        assert action is not None
+        assert action.authorization is not None
+        try:
+            await executor.perform(
+                proposal_id, action.tool, plain(action.args), action.authorization.timeout_s
+            )
+        except Refused as error:
+            log.warning("an approved action was not run", proposal=proposal_id, why=error.message)
+        except CallerError as error:
+            await executor.refuse(proposal_id, action, error.message)
+    except Exception as error:  # noqa: BLE001 - it costs this action only, and others are run
+        why = getattr(error, "message", None) or repr(error)
+        log.warning("an approved action was not run", proposal=proposal_id, why=why)
 
 
 def report_text(result: ToolResult) -> str:
@@ -158,8 +234,6 @@ def _reverted(tool: Tool, args: Mapping[str, Any], result: ToolResult) -> str:
 
 
 def _with_error(result: ToolResult, error: str) -> ToolResult:
-    from dataclasses import replace
-
     return replace(result, ok=False, error=error)
 
 

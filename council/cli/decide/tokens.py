@@ -44,7 +44,8 @@ def tokens(
 
 def revoke(
     token: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="The token or its proposal, by 4 or more characters of its id.")
+        str,
+        typer.Argument(metavar="TOKEN", help="The token or its proposal, by 4 or more characters of its id."),
     ],
     reason: Annotated[str, typer.Option(help="The reason, for the record.")] = "",
     human: Annotated[
@@ -79,9 +80,13 @@ def _whole(given: str, found: list[TokenStanding]) -> str:
     """The id of the token that begins with ``given``. Raises CallerError for several; an unknown one stays."""
     from council.protocol.errors import CallerError
 
-    fitting = [each.token_id for each in found if each.proposal_id.startswith(given)] if len(given) >= 4 else []
+    fitting = (
+        [each.token_id for each in found if each.proposal_id.startswith(given)] if len(given) >= 4 else []
+    )
     if len(fitting) > 1:
-        raise CallerError(f"{len(fitting)} tokens begin with {given}: {', '.join(fitting[:5])}; give more of it")
+        raise CallerError(
+            f"{len(fitting)} tokens begin with {given}: {', '.join(fitting[:5])}; give more of it"
+        )
     return fitting[0] if fitting else f"token_{given}"
 
 
