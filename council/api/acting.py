@@ -243,15 +243,12 @@ async def act(
 ) -> ActionResult:
     """See ``AsyncCouncil.act``. ``draft``, ``waiting`` and ``terms`` are for the draft, the wait, and the token."""
     found = tools.find(tool)
-    if not isinstance(args, Mapping):
-        raise CallerError(f"args is {args!r:.80}, expected a mapping of the tool's arguments by name")
-    given = found.complete(args) if isinstance(found, FunctionTool) else dict(args)
-    found.check(given)
+    given, resources = await asyncio.to_thread(_checked, found, args)
     executor = None if tools.is_remote(tool) else await tools.executor()
     authorization = {
         "executor": EXECUTOR if executor is None else executor.name,
         "operations": found.operations,
-        "resources": found.resources(given),
+        "resources": resources,
         **terms,
     }
     action = {"tool": tool, "args": given, "authorization": authorization}
@@ -270,6 +267,15 @@ async def act(
             raise
         return await _earlier(council, decision, refused)
     return _result(decision, done.outcome, done.result, reported=done.reported)
+
+
+def _checked(tool: Tool, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arguments as they are proposed, and what a run touches. Raises CallerError. May run a user's code."""
+    if not isinstance(args, Mapping):
+        raise CallerError(f"args is {args!r:.80}, expected a mapping of the tool's arguments by name")
+    given = tool.complete(args) if isinstance(tool, FunctionTool) else dict(args)
+    tool.check(given)
+    return given, tool.resources(given)
 
 
 def _result(decision: Decision, outcome: UseOutcome, result: ToolResult, *, reported: bool) -> ActionResult:

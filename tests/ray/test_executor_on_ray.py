@@ -17,7 +17,9 @@ from tests.patience import HANG_S, until
 TOOLS = "tests.ray.tools:TOOLS"
 
 
-def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_is_killed(tmp_path: Path) -> None:
+def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_is_killed(
+    tmp_path: Path,
+) -> None:
     file, gate = tmp_path / "file", tmp_path / "gate"
     with (
         Council.launch(name="acts", store="memory", tools=TOOLS, sender="bob") as council,
