@@ -20,7 +20,7 @@ from council.api.handle import MADE_UP_NAME
 from council.core import words
 from council.cli.render import DIM, RISK_STYLES, VOTE_STYLES, text
 from council.kinds.text import clean, count, exact, line, span
-from council.runtime.open_escalations import argument_texts, is_static, reason_of, tool_text
+from council.runtime.open_escalations import allows_text, argument_texts, is_static, reason_of, tool_text
 
 if TYPE_CHECKING:
     from council.cli.reach import Where
@@ -116,6 +116,8 @@ class Card:
         if rows is not None and sheet.is_narrow:
             rows += 3
         says = [] if of.action is None else sheet.labelled("says", Text(_short(of.summary)), rows)
+        if of.action is not None and (allows := allows_text(of.action)):
+            says += sheet.labelled("allows", Text(_short(allows)), rows)
         name = "" if of.requester is None else line(str(of.requester), TEXT_CHARS_MAX)
         asks = name
         if (
