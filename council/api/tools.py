@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError, with_config
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict
 
@@ -159,9 +159,8 @@ def _adapter(function: Callable[..., Any], signature: inspect.Signature, name: s
         raise CallerError(f"{name}: an annotation can't be read: {error}") from None
     fields = {each: hints.get(each, Any) for each in signature.parameters}
     kind: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
-    kind.__pydantic_config__ = ConfigDict(extra="forbid")
     try:
-        return TypeAdapter(kind)
+        return TypeAdapter(with_config(ConfigDict(extra="forbid"))(kind))
     except PydanticUserError as error:
         raise CallerError(f"{name}: an argument can't be read from JSON: {error.message}") from None
 
