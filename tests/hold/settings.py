@@ -29,6 +29,7 @@ GIVEN = {
     "NOTIFY": '{command = ["page-me"], webhook = "env:HOOK", key = "env:HOOK_KEY", content = true, remind_s = 60.0}',
     "CREATOR": "ada",
     "UNKNOWN_TOOLS": "allow",
+    "TOOLS": "shop.tools:TOOLS",
     "POLICY": '[{tool = "shell", args = {command = "^rm"}, then = "reject", reason = "no"}]',
     "SCANNERS": '[{command = ["gosec"], timeout_s = 9.0, levels = {error = "ask"}}]',
     "SOLE_SEAT": "allow-low-risk",

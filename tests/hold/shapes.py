@@ -242,6 +242,14 @@ def of_a_council(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[str,
         _, code, cancelled = run("cancel", unpaid["proposal_id"][:12], "--as", "ada")
         yield "council cancel", code, cancelled
         yield run("cancel", "0000000000000000", "--as", "ada")
+        allows = {"executor": "exec", "operations": ["write"], "resources": ["file:/srv/x"]}
+        action = {"tool": "put", "args": {"path": "/srv/x"}, "authorization": allows}
+        council.propose("Rotate the key", action=action)
+        _, code, tokens = run("tokens")
+        yield "council tokens", code, tokens
+        _, code, revoked = run("revoke", tokens["tokens"][0]["token_id"], "--as", "ada")
+        yield "council revoke", code, revoked
+        yield run("revoke", "no-such-token", "--as", "ada")
         yield run("identity", "propose-change", "wider.toml", "--why", "it is time")
         yield run("escalations")
         _, code, events = run("watch", "--once")
