@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgpack
 import msgspec
+from msgspec import UNSET, UnsetType
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -68,6 +69,7 @@ def of(kind: Any, field: str = "") -> st.SearchStrategy[Any]:
         float: NUMBERS,
         bool: st.booleans(),
         NoneType: st.none(),
+        UnsetType: st.just(UNSET),
     }
     if kind in simple:
         return simple[kind]
