@@ -39,6 +39,8 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = {
     "Action",
+    "ActionFailed",
+    "ActionResult",
     "AsyncCouncil",
     "Ballot",
     "Case",
@@ -58,6 +60,7 @@ PUBLIC = {
     "Observation",
     "OpenEscalation",
     "Opinion",
+    "OutcomeUnknown",
     "Requester",
     "Ruling",
     "RulingMind",

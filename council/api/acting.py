@@ -205,7 +205,7 @@ def tool(
             raise CallerError(
                 f"tool is given {function!r:.80}, expected a function; its settings are keywords"
             )
-        own_name: str = name or getattr(function, "__name__", type(function).__name__)
+        own_name = str(name or getattr(function, "__name__", type(function).__name__))
         allowed = operations if operations is not None else ("read",) if safety == "READ" else ("write",)
         made = FunctionTool(function, own_name, safety, allowed, resources, verify, revert)
         self.register(made)
