@@ -13,10 +13,10 @@ from uuid import UUID
 
 import msgpack
 import msgspec
-from msgspec import UNSET, UnsetType
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from council.core import effects as do
