@@ -58,12 +58,16 @@ class Action(dict[str, Any]):
     def of(cls, value: object) -> Action:
         """An action, or a mapping ``{"tool": str, "args": {...}}``, as an action. A mapping may leave ``args`` out.
 
-        Raises EnvelopeError, whose field is ``content.action``, for anything else.
+        With ``authorization`` it is an AuthorizedAction. Raises EnvelopeError, whose field is ``content.action``, for
+        anything else.
         """
         if isinstance(value, cls):
             return value
-        if isinstance(value, Mapping) and "tool" in value and value.keys() <= {"tool", "args"}:
-            return cls(**value)
+        if isinstance(value, Mapping) and "tool" in value:
+            if value.keys() <= {"tool", "args"}:
+                return cls(**value)
+            if value.keys() <= {"tool", "args", "authorization"}:
+                return AuthorizedAction(**value)
         raise EnvelopeError(
             f"action is {value!r:.80}, expected Action(tool, args) or a mapping "
             '{"tool": ..., "args": {...}}, for example Action("shell", {"command": "ls"})',
@@ -78,6 +82,22 @@ class Action(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Action, (self.tool, self.args)
+
+
+@dataclass(frozen=True, eq=False)
+class AuthorizedAction(Action):
+    """An action that the council is to have run. ``authorization`` is what an approval of it allows (rules 5).
+
+    It says who runs it, which operations on which resources, how often and until when. The mapping has it too.
+    """
+
+    authorization: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        dict.__init__(self, tool=self.tool, args=self.args, authorization=self.authorization)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AuthorizedAction, (self.tool, self.args, self.authorization)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ShownBallot,
         Stream,
     )
+    from council.api.acting import ActionResult
     from council.api.aio import AsyncCouncil
     from council.api.client import Council
     from council.api.event_stream import Event
@@ -36,13 +37,21 @@ if TYPE_CHECKING:
     from council.core.state import Ballot, Decision, Escalation, Tally
     from council.journal.entries import Entry, HistoryPage
     from council.protocol.envelope import Envelope, Requester
-    from council.protocol.errors import CouncilError, NotApproved, NotVerified
+    from council.protocol.errors import (
+        ActionFailed,
+        CouncilError,
+        NotApproved,
+        NotVerified,
+        OutcomeUnknown,
+    )
     from council.runtime.open_escalations import OpenEscalation
 
 __version__ = "0.2.0"
 
 _HOMES = {
     "Action": "council.agents.mind",
+    "ActionFailed": "council.protocol.errors",
+    "ActionResult": "council.api.acting",
     "AsyncCouncil": "council.api.aio",
     "Ballot": "council.core.state",
     "Case": "council.agents.mind",
@@ -62,6 +71,7 @@ _HOMES = {
     "Observation": "council.agents.mind",
     "OpenEscalation": "council.runtime.open_escalations",
     "Opinion": "council.agents.mind",
+    "OutcomeUnknown": "council.protocol.errors",
     "Requester": "council.protocol.envelope",
     "Ruling": "council.agents.mind",
     "RulingMind": "council.agents.mind",
@@ -73,6 +83,8 @@ _HOMES = {
 
 __all__ = [
     "Action",
+    "ActionFailed",
+    "ActionResult",
     "AsyncCouncil",
     "Ballot",
     "Case",
@@ -92,6 +104,7 @@ __all__ = [
     "Observation",
     "OpenEscalation",
     "Opinion",
+    "OutcomeUnknown",
     "Requester",
     "Ruling",
     "RulingMind",

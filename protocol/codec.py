@@ -4,14 +4,15 @@ An envelope is an array by position, so that names cost nothing and bytes have o
 
     [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
 
-If the message has metadata, it follows these. Content, action, turn, requester and metadata are arrays of the fields
-of their class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd number of
-digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order of their
-code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
+If the message has metadata, it follows these. Content, action, authorization, turn, requester and metadata are arrays
+of the fields of their class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd
+number of digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order
+of their code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
 
 A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
-envelope's metadata, both at the end, and 1.2 a proposal's requester. An envelope without these has the same array as
-before, and is written in the lowest version that can express it.
+envelope's metadata, both at the end, 1.2 a proposal's requester, and 1.3 its key and its action's
+authorization. An envelope without these has the same array as before, and is written in the lowest version that can
+express it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from council.protocol.envelope import (
     BODIES,
     HISTORY_TURNS_MAX,
     Action,
+    Authorization,
     Envelope,
     MessageType,
     Proposal,
@@ -58,12 +60,13 @@ _LIMIT_PASSED = re.compile(r"([0-9]{1,20}) exceeds max_[a-z]{1,10}_len\(([0-9]{1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-WIRE_VERSION = (1, 2)
+WIRE_VERSION = (1, 3)
 _READABLE = (1,)  # rules 7.4: our MAJOR and the one before it must be readable; there is none before 1
 
 # The fields of each array, in order.
 _NAMES: dict[type[Model], tuple[str, ...]] = {
-    each: tuple(each.model_fields) for each in (*BODIES.values(), Action, Turn, Requester, Metadata)
+    each: tuple(each.model_fields)
+    for each in (*BODIES.values(), Action, Authorization, Turn, Requester, Metadata)
 }
 _NAMES[Envelope] = (
     "major",
@@ -82,6 +85,7 @@ _NAMES[Envelope] = (
 _VALUES = {each: attrgetter(*names) for each, names in _NAMES.items() if each is not Envelope}
 # The minor version that added a field to the end of an array, where it was not there from the beginning.
 _ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2}
+_ADDED |= {(Proposal, "key"): 3, (Action, "authorization"): 3}
 # The fields of each array by the minor version.
 _NAMES_IN = [
     {
@@ -179,15 +183,17 @@ def _wire(envelope: Envelope) -> tuple[Any, ...]:
     values = list(_VALUES[kind](content))
     for at in _IDS_AT[kind]:
         values[at] = _id_out(values[at])
-    minor = 0 if metadata is None else 1  # the lowest that can express it, so that each envelope has one form
-    if isinstance(content, Proposal):
-        if content.requester is not None:
-            minor = 2
-        elif content.history:
-            minor = 1
-            del values[-1:]
-        else:
-            del values[-2:]
+    names, minor = _NAMES[kind], 0 if metadata is None else 1
+    # The lowest version that can express it, so that each envelope has one form.
+    while not values[-1] and (kind, names[len(values) - 1]) in _ADDED:
+        values.pop()
+    minor = max(minor, _ADDED.get((kind, names[len(values) - 1]), 0))
+    if (
+        isinstance(content, Proposal)
+        and content.action is not None
+        and content.action.authorization is not None
+    ):
+        minor = max(minor, _ADDED[Action, "authorization"])
     return (
         WIRE_VERSION[0],
         minor,
@@ -214,6 +220,8 @@ def _unfrozen(value: object) -> Any:
     """A value of our own types in a form that msgpack can write."""
     if isinstance(value, FrozenDict):
         return items_of(value)
+    if isinstance(value, Action) and value.authorization is None:
+        return _VALUES[Action](value)[:-1]
     if isinstance(value, Model):
         return _VALUES[type(value)](value)
     raise TypeError(f"{type(value).__name__} reached the wire, which a valid envelope never lets it")
@@ -287,7 +295,10 @@ def _fields(values: Any, kind: type[Model], minor: int, where: str) -> dict[str,
             fields["metadata"] = _fields(metadata, Metadata, minor, "metadata.")
     elif kind is Proposal:
         if fields["action"] is not None:
-            fields["action"] = _fields(fields["action"], Action, minor, "content.action.")
+            action = fields["action"] = _fields(fields["action"], Action, minor, "content.action.")
+            if (allows := action.get("authorization")) is not None:
+                where = "content.action.authorization."
+                action["authorization"] = _fields(allows, Authorization, minor, where)
         turns = fields.get("history")
         if type(turns) is tuple and len(turns) <= HISTORY_TURNS_MAX:
             fields["history"] = [

@@ -6,6 +6,7 @@ This module has the shapes and limits, and reads JSON as people write it. ``code
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import Annotated, Any, Literal, Self, cast
@@ -16,7 +17,9 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
+    model_serializer,
 )
 from pydantic_core import PydanticCustomError
 
@@ -38,7 +41,7 @@ from council.protocol.models import (
 from council.protocol.values import read_json, read_object
 from council.protocol.wording import matching
 
-Role = Literal["proposer", "voter", "observer", "coordinator", "human"]
+Role = Literal["proposer", "voter", "observer", "coordinator", "human", "executor"]
 RiskLevel = Literal["low", "med", "high"]
 MessageType = Literal["PROPOSAL", "VOTE", "INFO", "ESCALATION", "HEARTBEAT"]
 VoteWord = Literal["yes", "no", "abstain"]
@@ -56,6 +59,9 @@ REQUESTER_CHARS_MAX = 200
 # About 100,000 tokens. A prompt shows some thousands of them, which each seat selects from all.
 HISTORY_CHARS_MAX = 400_000
 HISTORY_TURNS_MAX = 1_000
+# An action names what it touches one by one, so that a person can read the list.
+RESOURCES_MAX, RESOURCE_CHARS_MAX = 100, 1_000
+USES_MAX = 1_000
 # A day. A longer decision is one for a human, who has a separate deadline (rules 1.9).
 TIME_BUDGET_S_MAX = 86_400
 # With one beat in 30 s it takes 8 trillion years to reach this. Databases hold signed 64 bits.
@@ -87,17 +93,47 @@ def _on_one_line(text: str) -> str:
 
 
 ShortText = Annotated[str, Length(REQUESTER_CHARS_MAX, 1), AfterValidator(_on_one_line)]
+Operation = Literal["read", "write", "delete", "modify"]
+Resource = Annotated[str, Length(RESOURCE_CHARS_MAX, 1), AfterValidator(_on_one_line)]
 TimeBudget = Annotated[float, Field(gt=0, le=TIME_BUDGET_S_MAX)]
+
+
+def _tupled(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
 
 
 # The order of a class's fields is the order of its array on the wire (``codec``): add a new field at the end.
 
 
+class Authorization(Model):
+    """What an approval of an action allows (rules 5): who runs it, what it may do, how often, and until when.
+
+    ``executor`` is the party that may run it, with ``operations`` on ``resources``, texts such as ``file:/srv/x`` or
+    ``host:api.example.com``. It may run it ``uses`` times, within ``ttl_s`` seconds of the approval. A run whose
+    result does not come within ``timeout_s`` seconds has an unknown outcome.
+    """
+
+    executor: Sender
+    operations: Annotated[tuple[Operation, ...], Field(min_length=1, max_length=4), BeforeValidator(_tupled)]
+    resources: Annotated[tuple[Resource, ...], Field(max_length=RESOURCES_MAX), BeforeValidator(_tupled)] = ()
+    uses: Annotated[int, Field(ge=1, le=USES_MAX)] = 1
+    ttl_s: TimeBudget = 600.0
+    timeout_s: TimeBudget = 60.0
+
+
 class Action(Model):
-    """A call of a tool that a proposal asks for."""
+    """A call of a tool that a proposal asks for. With ``authorization``, an approval issues a token for it."""
 
     tool: Name
     args: JsonObject
+    authorization: Authorization | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = write(self)
+        if self.authorization is None:
+            del found["authorization"]
+        return found
 
 
 class Turn(Model):
@@ -169,7 +205,8 @@ class Proposal(Model):
     """A proposal to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown.
 
     ``history`` is what was said and done before the proposal, oldest first. Most proposals have none. ``requester``
-    is who asks, as the proposer's client says.
+    is who asks, as the proposer's client says. ``key`` is the proposer's own name for the proposal (rules 1.12): the
+    message's id is then ``id_of_key``.
     """
 
     summary: Summary
@@ -180,6 +217,7 @@ class Proposal(Model):
     supersedes: MsgId | None = None
     history: History = ()
     requester: Requester | None = None
+    key: Annotated[str, Length(NAME_CHARS_MAX, 1)] | None = None
 
 
 class Vote(Model):
@@ -293,13 +331,19 @@ class Envelope(Model):
             name: value
             for name, value in shown["content"].items()
             # rules 1.2: if there is one
-            if (name, value) not in (("control_packet", None), ("history", ()), ("requester", None))
+            if (name, value)
+            not in (("control_packet", None), ("history", ()), ("requester", None), ("key", None))
         }
         if self.metadata is None:
             del shown["metadata"]
         elif not self.metadata.tracestate:
             del shown["metadata"]["tracestate"]
         return json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def id_of_key(sender: str, key: str) -> str:
+    """The id of the proposal that a sender names by a key of its own, 32 hex characters (rules 1.12)."""
+    return hashlib.sha256(f"{sender}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 # JSON as people write it

@@ -378,3 +378,15 @@ class NotVerified(CouncilError):
     """A guarded function ran, but its verification failed. ``decision`` approved it; ``reverted``: it was undone."""
 
     code = "not_verified"
+
+
+class ActionFailed(CouncilError):
+    """An approved action ran and failed. The text says how; ``result`` is the ActionResult."""
+
+    code = "action_failed"
+
+
+class OutcomeUnknown(CouncilError):
+    """An approved action may have run, and nobody knows what came of it (``token``). It is not run again."""
+
+    code = "outcome_unknown"

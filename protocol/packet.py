@@ -9,6 +9,7 @@ millions of ``StoredPacket``: the same fields, read and written by msgspec.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ from council.protocol.models import (
     refusal,
     time_text,
 )
-from council.protocol.values import FrozenDict, items_of, kind_of, quoted, read_object
+from council.protocol.values import FrozenDict, freeze, items_of, kind_of, quoted, read_object
 
 SCHEMA_VERSION = "1.1.0"
 # A packet may hold an envelope of the largest size as JSON, in which a byte may take six.
@@ -277,6 +278,14 @@ def _value(value: object) -> Any:
 canonical_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_value
 ).encode
+
+
+def args_digest(args: Mapping[str, Any]) -> str:
+    """The sha256 of the canonical JSON of an action's arguments, in hex: a token is bound to it (rules 5).
+
+    Raises EnvelopeError for arguments that are not JSON.
+    """
+    return hashlib.sha256(canonical_json(freeze(args)).encode()).hexdigest()
 
 
 # Packets by the million

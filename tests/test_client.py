@@ -44,6 +44,7 @@ from council.api.inline import InlineCoordinator
 from council.config.human_keys import council_key, current_user, human_key, state_dir
 from council.core.state import Tally
 from council.kinds.table import ANNOUNCED
+from council.protocol.envelope import id_of_key
 from council.protocol.errors import (
     CallerError,
     ConfigError,
@@ -272,6 +273,38 @@ def test_a_draft_submitted_again_is_a_retry(council: Council) -> None:
     with pytest.raises(Refused) as caught:
         council.propose(revised)
     assert caught.value.code == "id_reused"
+
+
+def test_a_key_names_one_proposal_across_restarts(kept: dict[str, Any]) -> None:
+    with Council.inline(**kept) as council:
+        first = council.propose("Send the invoice", "for order 17", key="order-17")
+        again = council.propose("Send the invoice", "for order 17", key="order-17", requester={"agent": "later"})
+        other = council.propose("Send the invoice", "for order 17", key="order-18")
+        assert first.proposal_id == again.proposal_id == id_of_key("agent", "order-17") != other.proposal_id
+        assert council.status()["decided"] == {"approved": 2}
+    with Council.inline(**kept) as council:
+        assert council.propose("Send the invoice", "for order 17", key="order-17").position == first.position
+        for changed in ({"risk": "med"}, {"body": "for order 18"}, {"action": Action("mail", {})}):
+            details: dict[str, Any] = {"body": "for order 17", "key": "order-17", **changed}
+            with pytest.raises(Refused) as error:
+                council.propose("Send the invoice", **details)
+            assert error.value.code == "id_reused"
+        assert council.status()["decided"] == {"approved": 2}
+
+
+def test_a_key_of_a_proposal_that_is_under_way_finds_it() -> None:
+    config = CouncilConfig(seats=seats(prime=Chair, lite=hang, codemind=hang), time_budget_s=0.5)
+    with Council.inline(config, sender="graph") as council:
+        with ThreadPoolExecutor() as threads:
+            both = [threads.submit(council.propose, "Send the invoice", key="order-17") for _ in range(2)]
+        assert len({each.result(HANG_S).escalation_id for each in both}) == 1
+
+
+def test_a_key_needs_a_client_with_a_name_and_is_a_text(council: Council) -> None:
+    with pytest.raises(CallerError, match="made-up name"):
+        council.draft("Send the invoice", key="order-17")
+    with Council.inline(sender="graph") as named, pytest.raises(EnvelopeError, match="key"):
+        named.draft("Send the invoice", key=17)  # type: ignore[arg-type]
 
 
 def test_minds_are_shown_what_came_before() -> None:

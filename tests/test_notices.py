@@ -20,7 +20,7 @@ from council import Council, SeatConfig
 from council.agents.mind import Case, Opinion
 from council.api.client import handle_of
 from council.config.load import load
-from council.protocol.errors import ConfigError, OperatorError
+from council.protocol.errors import ConfigError, OperatorError, OutcomeUnknown
 from council.runtime import session
 from council.telemetry import delivery
 from council.telemetry.delivery import Channel, to_command, to_webhook
@@ -139,6 +139,27 @@ def test_content_is_told_where_it_is_asked_for(hook: Hook) -> None:
     assert waiting["summary"] == f"Delete {SECRET}"
     assert waiting["action"] == {"tool": "rm", "args": {"path": SECRET}}
     assert answered["answer_reason"] == "keep it"
+
+
+def test_an_unknown_outcome_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("council.runtime.executor.LEFT_BEHIND_S", 0.01)
+    ends = threading.Event()
+    with Council.inline(notify={"webhook": hook.url}) as council:
+
+        @council.tool(run_timeout_s=0.05)
+        def hang() -> None:
+            ends.wait()
+
+        with pytest.raises(OutcomeUnknown):
+            hang()
+        until(lambda: hook.notices)
+        ends.set()
+        (token,) = council.tokens()
+    (notice,) = hook.notices
+    assert (notice["kind"], notice["token_id"]) == ("outcome_unknown", token.token_id)
+    assert notice["id"] == f"{token.uses[0].use_id}.outcome_unknown"
+    assert "is not run again" in notice["text"]
+    assert "detail" not in notice
 
 
 def test_a_webhook_can_check_who_has_sent_a_notice(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
+from council.action.tool import Tool
 from council.agents.messaging import spans
 from council.agents.mind import Action
+from council.api import acting
 from council.api import handle as handles
 from council.api import requester as requesters
+from council.api.acting import RUN_S, TTL_S, ActionResult, tool
 from council.api.event_stream import Events
 from council.api.guard import guard_async
 from council.api.handle import MADE_UP_NAME, Handle
@@ -43,10 +47,12 @@ from council.api.keywords import (
 from council.config.human_keys import current_user
 from council.core.state import ActionStage, Decision, RiskLevel
 from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
-from council.protocol.envelope import Envelope, Requester
+from council.kinds.text import line
+from council.protocol.envelope import SUMMARY_CHARS_MAX, Envelope, Requester
 from council.protocol.errors import CallerError, CouncilError
 from council.runtime.open_escalations import OpenEscalation, opened
-from council.runtime.questions import AskDecision, AskEscalations, AskHistory
+from council.runtime.questions import AskDecision, AskEscalations, AskHistory, AskTokens
+from council.runtime.token_standing import TokenStanding
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
@@ -154,6 +160,7 @@ class AsyncCouncil:
         supersedes: str | None = None,
         history: History | None = None,
         requester: Requester | Mapping[str, str | None] | None = None,
+        key: str | None = None,
     ) -> Envelope:
         """Makes a PROPOSAL envelope and does not submit it. Submitting it twice is a retry, never a second proposal.
 
@@ -162,9 +169,16 @@ class AsyncCouncil:
         the turns that led to the proposal, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``. Each
         seat's model is shown the relevant part of it. ``requester`` says who asks: a ``Requester``, or a mapping with
         those of its fields that are not the default, such as ``{"agent": "deploy-bot"}``. By default it is this
-        client's name or program, the user, the host, the working folder and its git repository. Raises EnvelopeError
-        or CallerError, which names the field.
+        client's name or program, the user, the host, the working folder and its git repository. ``key`` is the
+        caller's own name for the proposal: whoever submits it again under the same ``sender`` and key, also after
+        a restart, gets the same decision, and other content under a known key raises Refused (rules 1.12). Raises
+        EnvelopeError or CallerError, which names the field.
         """
+        if key is not None and MADE_UP_NAME.fullmatch(self.sender):
+            raise CallerError(
+                f"key is {key!r:.80}, but this client has a made-up name, which no later one has: connect with "
+                "sender= and its key="
+            )
         content = {
             "summary": summary,
             "body": body,
@@ -174,6 +188,7 @@ class AsyncCouncil:
             "supersedes": supersedes,
             "history": turns_of(history),
             "requester": requesters.changed(self._requester, requester) or None,
+            "key": key,
         }
         return new_proposal(
             self.sender,
@@ -197,12 +212,13 @@ class AsyncCouncil:
         supersedes: str | None = None,
         history: History | None = None,
         requester: Requester | Mapping[str, str | None] | None = None,
+        key: str | None = None,
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
     ) -> Decision:
         """Submits a proposal, or one that ``draft`` made, and waits for the decision.
 
-        The keywords up to ``requester`` are those of ``draft``; a drafted proposal takes none of them. A decision
+        The keywords up to ``key`` are those of ``draft``; a drafted proposal takes none of them. A decision
         that waits for a human has ``final`` False. With ``wait_for_human`` the call waits for the human's answer or
         its expiry, ``human_timeout_s`` seconds at most. Raises TooManyOpen, Refused, TokenBudgetError (it fits no
         seat's prompt), EnvelopeError, NoAnswer, CouncilDied.
@@ -220,8 +236,8 @@ class AsyncCouncil:
         }
         with spans.proposing(self._handle.spans, proposal) as decided:
             if not isinstance(proposal, Envelope):
-                proposal = self.draft(proposal, body, **details)
-            elif body or details != PLAIN:
+                proposal = self.draft(proposal, body, key=key, **details)
+            elif body or details != PLAIN or key is not None:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
             handle = self._handle
             found = await handle.session.propose(proposal, wait_for_human, human_timeout_s, handle.on_waiting)
@@ -260,6 +276,80 @@ class AsyncCouncil:
         check_many(proposals)
         proposing = (self.propose(each, wait_for_human=wait_for_human, **details) for each in proposals)
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
+
+    @_on_its_loop
+    async def act(
+        self,
+        tool: str,
+        args: Mapping[str, Any],
+        *,
+        summary: str = "",
+        body: str = "",
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        timeout_s: float | None = None,
+        history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
+        key: str | None = None,
+        wait_for_human: bool = False,
+        human_timeout_s: float | None = None,
+        run_timeout_s: float = RUN_S,
+        ttl_s: float = TTL_S,
+    ) -> ActionResult:
+        """Proposes a call of a tool, and runs it once if it is approved. Nothing else is run, and nothing twice.
+
+        ``args`` are the tool's arguments by name, as JSON: the approval covers exactly these. ``summary`` is by
+        default the call itself; it and the keywords up to ``human_timeout_s`` are as in ``propose``. The run has
+        ``run_timeout_s`` seconds, and must begin within ``ttl_s`` seconds of the approval. With ``key``, whoever acts
+        again under the same ``sender`` and key gets the result of the first run. Raises NotApproved with the
+        decision, also while it waits for a human, unless ``wait_for_human``; CallerError for an unknown tool or wrong
+        arguments, before anything is proposed; Refused if the token was revoked, has expired or does not fit;
+        OutcomeUnknown if it may have run. A failure of the tool is a result, which is false in a condition.
+        """
+        check_seconds("human_timeout_s", human_timeout_s)
+        shown = json.dumps(args, ensure_ascii=False, default=repr) if isinstance(args, Mapping) else ""
+        return await acting.act(
+            self,
+            self._handle.tools,
+            tool,
+            args,
+            {
+                "summary": line(summary or f"Run {tool} {shown}", SUMMARY_CHARS_MAX),
+                "body": body,
+                "risk": risk,
+                "confidence": confidence,
+                "timeout_s": timeout_s,
+                "history": history,
+                "requester": requester,
+                "key": key,
+            },
+            {"wait_for_human": wait_for_human, "human_timeout_s": human_timeout_s},
+            {"ttl_s": float(ttl_s), "timeout_s": float(run_timeout_s)},
+        )
+
+    def register(self, tool: Tool) -> None:
+        """Adds a tool that ``act`` may run in this process (``council.action.tool``); ``tool`` adds a function.
+
+        Raises CallerError if there is one of that name.
+        """
+        self._handle.tools.add(tool)
+
+    @_on_its_loop
+    async def tokens(self, proposal_id: str | None = None) -> list[TokenStanding]:
+        """Returns the tokens of approved actions, oldest first: what may be run, has run, or is revoked.
+
+        With ``proposal_id``, only the one of that proposal. Raises StoreError.
+        """
+        return await self._handle.session.ask(AskTokens(proposal_id))
+
+    @_on_its_loop
+    async def revoke(self, token_id: str, reason: str = "", *, human: str | None = None) -> None:
+        """Revokes the token of an approved action of this client; or, as the enrolled ``human``, of any client.
+
+        A use under way goes on. Raises Refused (not its own, or unknown) and NotEnrolled, which says who is.
+        """
+        session = self._handle.session if human is None else await self._handle.human(human)
+        await session.inform(checked_id(token_id).removeprefix("token_"), "revoke", reason, {})
 
     @_on_its_loop
     async def cancel(self, proposal_id: str, reason: str = "", *, human: str | None = None) -> None:
@@ -359,6 +449,7 @@ class AsyncCouncil:
         return Events(self._handle, after, follow=follow)
 
     guard = guard_async
+    tool = tool
 
     async def close(self) -> None:
         await asyncio.to_thread(self._handle.close)

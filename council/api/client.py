@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from council.api import handle as handles
+from council.api.acting import tool
 from council.api.aio import AsyncCouncil
 from council.api.event_stream import Events
 from council.api.guard import guard
@@ -164,7 +165,11 @@ class Council:
         return self._handle.config
 
     draft = at_once(AsyncCouncil.draft)
+    register = at_once(AsyncCouncil.register)
     propose = blocking(AsyncCouncil.propose)
+    act = blocking(AsyncCouncil.act)
+    tokens = blocking(AsyncCouncil.tokens)
+    revoke = blocking(AsyncCouncil.revoke)
     cancel = blocking(AsyncCouncil.cancel)
     report = blocking(AsyncCouncil.report)
     answer = blocking(AsyncCouncil.answer)
@@ -185,6 +190,7 @@ class Council:
         return self.aio.events(after, follow=follow)
 
     guard = guard
+    tool = tool
 
     # Closing
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from council.agents.messaging.logs import get_logger
+from council.api.acting import Tools
 from council.api.keywords import ClientSettings, configured, refuse_unknown
 from council.config.human_keys import enrolled_key
 from council.core.state import InlineDecision
@@ -69,6 +70,7 @@ class Handle:
         self._owned = owned
         self._release = release
         self._traces = traces
+        self.tools = Tools(port, name, config, inline=self._inline)
         self._humans: dict[tuple[str, str], Session] = {}  # by name, and by the council that the key is for
         self._joined = self._closed = False
         try:
@@ -146,6 +148,7 @@ class Handle:
 
     async def _close(self) -> None:
         try:
+            await self.tools.close()
             for human in [*self._humans.values()]:  # an answer under way may add another
                 await human.close()
             if self._joined:

@@ -113,6 +113,7 @@ class Settings(ClientSettings, total=False):
     profiles: str | None
     sole_seat: Literal["never", "allow-low-risk"] | None
     unknown_tools: Literal["ask", "allow"] | None
+    tools: str | None
     rules: str | None
     policy: Sequence[PolicyRow | Mapping[str, Any]] | None
     scanners: Sequence[ScannerConfig | Mapping[str, Any]] | None
@@ -207,16 +208,19 @@ ARGUMENTS = {
 
 
 def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelope:
-    """A PROPOSAL envelope with a new id and the present time.
+    """A PROPOSAL envelope with the present time, and a new id or the one of its key.
 
     Raises EnvelopeError, whose message names the arguments of ``Council.draft``.
     """
-    from council.protocol.envelope import Envelope  # pydantic, which the command line's help does not need
+    # pydantic, which the command line's help does not need
+    from council.protocol.envelope import Envelope, id_of_key
     from council.protocol.models import renamed
 
     about = {"timestamp": datetime.now(UTC), "sender": sender, "role": "proposer", "type": "PROPOSAL"}
+    key = content.get("key")
+    msg_id = id_of_key(sender, key) if isinstance(key, str) else new_id()
     try:
-        return Envelope.build(msg_id=new_id(), content=content, **about, **more)
+        return Envelope.build(msg_id=msg_id, content=content, **about, **more)
     except EnvelopeError as error:
         raise renamed(error, ARGUMENTS) from None
 

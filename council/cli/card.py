@@ -18,8 +18,9 @@ from rich.text import Text
 
 from council.api.handle import MADE_UP_NAME
 from council.cli.render import DIM, RISK_STYLES, VOTE_STYLES, text
+from council.core import words
 from council.kinds.text import clean, count, exact, line, span
-from council.runtime.open_escalations import argument_texts, is_static, reason_of, tool_text
+from council.runtime.open_escalations import allows_text, argument_texts, is_static, reason_of, tool_text
 
 if TYPE_CHECKING:
     from council.cli.reach import Where
@@ -115,6 +116,8 @@ class Card:
         if rows is not None and sheet.is_narrow:
             rows += 3
         says = [] if of.action is None else sheet.labelled("says", Text(_short(of.summary)), rows)
+        if of.action is not None and (allows := allows_text(of.action)):
+            says += sheet.labelled("allows", Text(_short(allows)), rows)
         name = "" if of.requester is None else line(str(of.requester), TEXT_CHARS_MAX)
         asks = name
         if (
@@ -128,6 +131,12 @@ class Card:
             *sheet.labelled("asked by", Text(asks), rows),
             *sheet.labelled("risk", Text.assemble((of.risk, f"bold {RISK_STYLES[of.risk]}"), times), rows),
             *sheet.labelled("why", Text(_short(of.detail)), rows),
+            *(
+                part
+                for label, said in words.notes(of.ballots)
+                if label != words.NOTE_LABELS["learning"]
+                for part in sheet.labelled(label, Text(_short(said), "yellow"), rows)
+            ),
         ]
 
     def _votes(self, sheet: _Sheet, rows: int | None) -> list[Text]:

@@ -15,6 +15,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'council answer 7f3a9c21 --reject --reason "not before Monday"',
     ),
     "cancel": ("council cancel 7f3a9c21", 'council cancel 7f3a9c21 --reason "done by hand"'),
+    "tokens": ("council tokens", "council tokens --all --json"),
+    "revoke": ("council revoke token_7f3a9c21", 'council revoke 7f3a9c21 --reason "the plan changed"'),
     "estimate": ('council estimate "Rotate the staging key"', "council estimate --file proposal.json --json"),
     "demo": ("council demo", "council demo --inline"),
     "up": ("council up", "council up --name staging --config council.toml"),

@@ -172,6 +172,7 @@ def totals(status: Mapping[str, Any]) -> Table:
     who = ", ".join(status["humans"]) or "nobody"
     waiting = f"{count(status['with_human'], 'proposal')} for a human ({who} may answer)"
     lines.append(("waiting", text(waiting, "yellow" if status["with_human"] else DIM)))
+    lines += _tokens(status.get("tokens") or {})
     return facts([*lines, ("journal", _journal(status))])
 
 
@@ -313,3 +314,11 @@ def costliest_in_lines(found: Iterable[tuple[str, int, int, int]]) -> Renderable
     """As ``costliest``, for a narrow screen."""
     said = (f"{text(each[:ID_SHOWN]).plain} {tokens:,} ${usd / 1e6:,.2f}" for each, _, tokens, usd in found)
     return Group(*(Text(each, no_wrap=True, overflow="ellipsis") for each in said))
+
+
+def _tokens(counts: Mapping[str, int]) -> list[tuple[str, Text]]:
+    """The row on tokens, if there is something to say; an older council says nothing."""
+    said = [f"{counts[each]} {each.replace('_', ' ')}" for each in counts if counts[each]]
+    unknown = counts.get("unknown")
+    note = ": council tokens says which to look at" if unknown else ""
+    return [("tokens", text(", ".join(said) + note, "bold red" if unknown else DIM))] if said else []

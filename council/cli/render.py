@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from council.agents.static.marks import NO_OBJECTION, without_marks
+from council.core import words
 from council.core.state import Spend
 from council.journal.entries import Entry
 from council.kinds.phrases import ID_SHOWN, certainty
@@ -252,6 +253,8 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
         for ballot in decided.ballots:  # the table of votes has their reasons
             said = said.replace(f"): {ballot.reason}", ")")
         yield "dissent", text(shortened(said))
+    for label, said in words.notes(decided.ballots):
+        yield label, text(shortened(said))
     if decided.static_only:
         yield "seen", Text(NO_OBJECTION)
     if decided.early:

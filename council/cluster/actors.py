@@ -26,11 +26,13 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 import ray
 from ray import exceptions as ray_errors
 
+from council.action.installed import EXECUTOR
 from council.agents.messaging import logs
 from council.agents.messaging.mailbox import Courier, Reply, frame, frame_reply, unframe, unframe_reply
 from council.agents.seat.remote import RemoteSeat, courier_to
 from council.cluster import raw_answers
 from council.cluster.connection import alive, versions
+from council.cluster.executor_actor import start_executor
 from council.cluster.panel_actor import PERMANENT, Panel, Watched, logs_folder
 from council.cluster.placement import Node, lacking, pinned, place
 from council.cluster.raw_answers import in_bytes
@@ -167,6 +169,7 @@ class Keys(NamedTuple):
     humans: dict[str, bytes]
     journal: bytes
     receivers: Receivers | None = None
+    executor: bytes = b""
 
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
@@ -249,6 +252,7 @@ class CoordinatorActor:
                 journal,
                 system_clock(),
                 humans=keys.humans,
+                executors={EXECUTOR: keys.executor},
                 events_kept=config.events_kept,
                 decisions_kept=config.decisions_kept,
                 fitting=fitting_of(config),
@@ -261,6 +265,9 @@ class CoordinatorActor:
                 await transport.start()
             self._panel = Panel(config, self._council_id, me, self._log_settings)
             coordinator = await asyncio.to_thread(begun)
+            await asyncio.to_thread(
+                start_executor, config, self._council_id, keys.executor, me, self._log_settings
+            )
             events = EventLog(config.name, coordinator, logs_folder() / "council")
             await coordinator.open()
             self._traces = traces_here(config, "coordinator")

@@ -342,7 +342,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             here = ray.get_runtime_context().get_node_id()
             where: Any = on_node(here) if pinned(config) else "DEFAULT"
             humans, journal = keys_of_humans(config, council_id), journal_key(name) if durable else b""
-            keys = Keys(seats, humans, journal, receivers_of(config))
+            keys = Keys(seats, humans, journal, receivers_of(config), secrets.token_bytes(32))
             try:
                 coordinators: Any = CoordinatorActor
                 handle = coordinators.options(

@@ -118,6 +118,13 @@ def is_import_path(path: str) -> bool:
     return len(path) <= PATH_CHARS_MAX and all(part.isidentifier() for part in parts)
 
 
+def is_path_of_tools(path: str) -> str:
+    """Refuses what is no import path. Nothing is imported."""
+    if not is_import_path(path):
+        raise ValueError("not an import path: expected 'package.module:NAME', as in 'shop.tools:TOOLS'")
+    return path
+
+
 def may_be_mind(value: Any) -> Any:
     """Refuses what ``as_mind`` would refuse later. Nothing is imported or built."""
     if isinstance(value, str):

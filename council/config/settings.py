@@ -46,7 +46,7 @@ BUILT_IN = {
     "lite": "council.agents.lite:Lite",
     "codemind": "council.agents.codemind:CodeMind",
 }
-OTHER_ACTORS = frozenset({"coordinator", "panel"})  # named as seats are, "<council>/coordinator"
+OTHER_ACTORS = frozenset({"coordinator", "panel", "executor"})  # named as seats are, "<council>/coordinator"
 
 
 class SeatSettings(TypedDict, total=False):
@@ -505,6 +505,11 @@ class CouncilConfig(_Settings):
         "ask",
         "whether a human decides if no static check knows a tool, and it writes, pays, sends or deletes",
         "'ask', or 'allow' to go by the other checks alone",
+    )
+    tools: Annotated[str, AfterValidator(fields.is_path_of_tools)] | None = fields.key(
+        None,
+        "the tools that the council's executor runs once they are approved; unset: those of clients alone (5)",
+        "the import path of a tool or a list of tools, 'package.module:NAME'",
     )
     rules: fields.Path = fields.path(
         "the folder of rules and silences of one's own; in a file it may be relative to the file's folder"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from council.core import conclusion, escalation
+from council.core import conclusion, escalation, tokens
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import (
@@ -34,7 +34,8 @@ def ballot(state: CouncilState, event: ev.BallotCast, now: Moment) -> Effects:
             return [do.NoteIgnored(ballot.seat, "the same ballot again")]
         decision = replace(closed.decision, late=(*closed.decision.late, ballot))
         state.closed[ballot.proposal_id] = replace(closed, decision=decision)
-        return _late(ballot)
+        effects = _late(ballot)
+        return effects + (tokens.late_ballot(state, ballot.proposal_id, ballot.seat) if effects[1:] else [])
     if proposal is None:
         raise unknown(ballot.proposal_id, ballot.seat)
     if _is_repeated(ballot, proposal.ballots + proposal.late, proposal.asked):
@@ -43,7 +44,7 @@ def ballot(state: CouncilState, event: ev.BallotCast, now: Moment) -> Effects:
         # Voting is over: Prime or a human decides from the ballots that they were shown.
         store(state, proposal, (replace(proposal, late=(*proposal.late, ballot)), []))
         return _late(ballot)
-    effects: Effects = [do.AnnounceBallot(ballot, late=False)]
+    effects = [do.AnnounceBallot(ballot, late=False)]
     why = escalation.for_ballot(ballot)
     lost = proposal.lost
     if ballot.seat in lost:

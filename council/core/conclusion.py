@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from council.core import escalation
-from council.core.effects import AnnounceDecision, AnnounceEscalation, Effect, RequestRuling
+from council.core.effects import AnnounceDecision, AnnounceEscalation, Effect, IssueToken, RequestRuling
 from council.core.state import (
     Absent,
     Answer,
@@ -24,6 +25,7 @@ from council.core.state import (
     Rules,
     Tally,
     TieBreak,
+    Token,
     unsure,
 )
 
@@ -208,7 +210,16 @@ def decided(
     """The one decision on ``proposal`` (rules 1.13)."""
     absent = proposal.absent or _absent(state, proposal, over=expired)
     decision = _decision(state.rules, proposal, absent, outcome, reason, now, early, tie_break, answer)
-    return decision, [AnnounceDecision(decision)]
+    return decision, [AnnounceDecision(decision), *_token(proposal, decision, now)]
+
+
+def _token(proposal: Proposal, decision: Decision, now: Moment) -> list[Effect]:
+    """The token that an approval of an action issues, in the record of the decision (rules 4.6, 5)."""
+    what = proposal.what
+    if not decision or what.tool is None or what.terms is UNSET:
+        return []
+    ends = now.uptime_s + what.terms.ttl_s, now.wall_s + what.terms.ttl_s
+    return [IssueToken(Token(what.proposal_id, what.proposer, what.tool, what.terms, *ends))]
 
 
 def _decision(

@@ -18,6 +18,9 @@ from council.core.state import (
     Ruling,
     Spend,
     Submission,
+    Token,
+    UseRequest,
+    UseResult,
     Value,
 )
 
@@ -174,6 +177,31 @@ class AnnounceOutcome(Effect, frozen=True):
     """A step of an approved action was reported."""
 
     report: ActionReport
+
+
+class IssueToken(Effect, frozen=True):
+    """An approval allows its action to be run, on these terms."""
+
+    token: Token
+
+
+class AnnounceUse(Effect, frozen=True):
+    """A use of a token is counted: its executor may run the action once."""
+
+    request: UseRequest
+
+
+class AnnounceResult(Effect, frozen=True):
+    """What came of a use of a token."""
+
+    result: UseResult
+
+
+class AnnounceRevocation(Effect, frozen=True):
+    """A token allows no further use. ``why`` says who revoked it and for what reason."""
+
+    proposal_id: str
+    why: str
 
 
 class AnswerAgain(Effect, frozen=True):

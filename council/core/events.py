@@ -24,6 +24,8 @@ from council.core.state import (
     Ruling,
     Spend,
     Submission,
+    UseRequest,
+    UseResult,
     Value,
 )
 
@@ -142,6 +144,39 @@ class ActionReported(Event, frozen=True):
     """The proposer of an approved action reported one step of it."""
 
     report: ActionReport
+
+
+class ExecutorStarted(Event, frozen=True):
+    """An executor began, or began again: what an earlier run of it had under way has an unknown outcome."""
+
+    executor: str
+    run: str
+
+
+class UseAsked(Event, frozen=True):
+    request: UseRequest
+
+
+class UseReported(Event, frozen=True):
+    """An executor reported what came of a use."""
+
+    result: UseResult
+
+
+class UseTimedOut(Event, frozen=True):
+    """No result of a use came in time."""
+
+    proposal_id: str
+    use_id: str
+
+
+class TokenRevoked(Event, frozen=True):
+    """The proposer of an approved action took its token back, or an enrolled human did (``by_human``)."""
+
+    proposal_id: str
+    sender: str
+    reason: str
+    by_human: bool = False
 
 
 class SeatBeat(Event, frozen=True):

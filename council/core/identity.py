@@ -29,8 +29,8 @@ def rules_in_force(state: CouncilState, rules: Rules) -> Rules:
     agreed = change.after.hash if change is not None else ""
     if given.hash != agreed:
         raise _another(given.hash, had.hash, agreed)
-    if had.hash not in state.earlier_identities:
-        state.earlier_identities = (*state.earlier_identities, had.hash)[-EARLIER_MAX:]
+    if had.hash not in state.identity_past.earlier:
+        state.identity_past.earlier = (*state.identity_past.earlier, had.hash)[-EARLIER_MAX:]
     state.identity_change = None
     return rules
 
@@ -62,5 +62,5 @@ def changed(state: CouncilState, event: ev.IdentityChanged, now: Moment) -> list
             expected=had,
         )
     state.identity_change = None if change.after.hash == had else change
-    state.identity_changed_at = now.position
+    state.identity_past.changed_at = now.position
     return [do.AnnounceIdentityChange(change)]

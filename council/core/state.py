@@ -24,6 +24,8 @@ Outcome = Literal["approved", "rejected", "deferred", "cancelled"]
 Standing = Literal["decided", "escalated"]
 Stage = Literal["deliberating", "ruling", "human"]
 ActionStage = Literal["act", "verify", "revert"]
+UseOutcome = Literal["ok", "failed", "cancelled", "unknown"]
+USE_OUTCOMES: tuple[UseOutcome, ...] = get_args(UseOutcome)
 ACTION_STAGES: tuple[ActionStage, ...] = get_args(ActionStage)  # in their order
 WaitFor = Literal["decisive", "all"]
 SoleSeat = Literal["never", "allow-low-risk"]
@@ -249,8 +251,107 @@ class Seat(Value, frozen=True):
     since_s: float = 0.0
 
 
+class Terms(Value, frozen=True):
+    """What an approval of a proposal's action allows (rules 5).
+
+    ``digest`` is the sha256 of the canonical JSON of the action's arguments, in hex.
+    """
+
+    executor: str
+    operations: tuple[str, ...]
+    resources: tuple[str, ...]
+    digest: str
+    uses: int
+    ttl_s: float
+    timeout_s: float
+
+
+class UseRequest(Value, frozen=True):
+    """An executor asks to run an approved action once. ``use_id`` is its message's id, ``run`` its process's.
+
+    ``arguments`` is the sha256 of the canonical JSON of the arguments that it was handed.
+    """
+
+    proposal_id: str
+    use_id: str
+    executor: str
+    run: str
+    token_id: str
+    tool: str
+    operations: tuple[str, ...]
+    resources: tuple[str, ...]
+    arguments: str
+
+
+class UseResult(Value, frozen=True):
+    """What came of a use, as ``executor`` reports it; with ``assumed``, the council says so for want of a report.
+
+    ``digest`` is of the report's message, ``output`` the sha256 of the whole output in hex, ``sandbox`` the level
+    that it ran at.
+    """
+
+    proposal_id: str
+    use_id: str
+    executor: str
+    outcome: UseOutcome
+    text: str = ""
+    sandbox: str = ""
+    exit_code: int | None = None
+    output: str = ""
+    digest: str = ""
+    assumed: bool = False
+
+
+class Use(Value, frozen=True):
+    """A counted use of a token. Until there is a ``result`` it is under way, ``until_s`` at the latest."""
+
+    use_id: str
+    run: str
+    at_s: float
+    until_s: float
+    result: UseResult | None = None
+
+
+class Token(Value, frozen=True):
+    """A ToolAuthorizationToken (rules 5). It stands on the approval of the proposal, which names it.
+
+    It ends at ``expires_s`` of uptime; wall-clock time after ``expires_wall_s`` ends it sooner (rules 4.6).
+    ``revoked`` is the reason, if it was revoked, with who did so.
+    """
+
+    proposal_id: str
+    proposer: str
+    tool: str
+    terms: Terms
+    expires_s: float
+    expires_wall_s: float
+    uses: tuple[Use, ...] = ()
+    revoked: str = ""
+
+    @property
+    def token_id(self) -> str:
+        return token_id_of(self.proposal_id)
+
+    def expired(self, now: Moment) -> bool:
+        return now.uptime_s > self.expires_s or now.wall_s > self.expires_wall_s
+
+    def under_way(self) -> tuple[Use, ...]:
+        return tuple(use for use in self.uses if use.result is None)
+
+    def spent(self) -> bool:
+        return len(self.uses) >= self.terms.uses
+
+
+def token_id_of(proposal_id: str) -> str:
+    """The id of the token that an approval of this proposal issues."""
+    return f"token_{proposal_id}"
+
+
 class Submission(Value, frozen=True):
-    """A proposal as it was submitted. ``digest`` is of its canonical bytes (rules 1.12)."""
+    """A proposal as it was submitted. ``digest`` is of its canonical bytes (rules 1.12).
+
+    ``terms`` are those of its action, if the council is to run it; else they are unset, and not written.
+    """
 
     proposal_id: str
     proposer: str
@@ -262,10 +363,15 @@ class Submission(Value, frozen=True):
     risk_level: RiskLevel = "low"
     tool: str | None = None
     supersedes: str | None = None
+    terms: Terms | msgspec.UnsetType = msgspec.UNSET
 
 
 class Ballot(Value, frozen=True):
-    """One seat's vote on one proposal. ``asks_human``: its control packet requires a user's approval."""
+    """One seat's vote on one proposal, as it counts. ``asks_human``: its control packet requires a user's approval.
+
+    ``notes`` are what its control packet says beside it, as ``(kind, text)``: ``chesterton_fence``, ``override`` and
+    ``learning`` (rules 6.6). Without one they are unset, and not written.
+    """
 
     proposal_id: str
     seat: str
@@ -276,6 +382,7 @@ class Ballot(Value, frozen=True):
     msg_id: str
     digest: str
     asks_human: bool = False
+    notes: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Ruling(Value, frozen=True):
@@ -502,6 +609,23 @@ class Closed(Value, frozen=True, omit_defaults=True):
     reports: tuple[tuple[ActionStage, bool, str], ...] = ()
 
 
+class IdentityPast(msgspec.Struct):
+    """The position of the last change of the identity, or withdrawal, and the identities in force before."""
+
+    changed_at: int = 0
+    earlier: tuple[str, ...] = ()
+
+
+class Governance(msgspec.Struct):
+    """The tokens of a council, by their proposals' ids, oldest first. Those that ended are kept for a while.
+
+    ``under_way`` has the proposal of each use without a result, and until when one is awaited, in seconds of uptime.
+    """
+
+    tokens: dict[str, Token] = msgspec.field(default_factory=dict)
+    under_way: dict[str, tuple[str, float]] = msgspec.field(default_factory=dict)
+
+
 class CouncilState(msgspec.Struct):
     """The state of one council. Only the core changes it.
 
@@ -509,8 +633,8 @@ class CouncilState(msgspec.Struct):
     - ``calls``: the model calls under way; ``paid``: what each seat has spent on all proposals
     - ``epoch``: the coordinator's, 0 before the first has started
     - ``ruled_from``: the position since which ``rules`` hold
-    - ``identity_change``: the allowed change that waits for a launch; ``identity_changed_at``: the position of the
-      last change or withdrawal; ``earlier_identities``: those in force before (rules 7.2)
+    - ``identity_change``: the allowed change that waits for a launch (rules 7.2)
+    - ``governance``: what approvals allow to be run (rules 5)
     """
 
     rules: Rules
@@ -526,8 +650,8 @@ class CouncilState(msgspec.Struct):
     epoch: int = 0
     ruled_from: int = 0
     identity_change: IdentityChange | None = None
-    identity_changed_at: int = 0
-    earlier_identities: tuple[str, ...] = ()
+    identity_past: IdentityPast = msgspec.field(default_factory=IdentityPast)
+    governance: Governance = msgspec.field(default_factory=Governance)
 
     def active(self) -> frozenset[str]:
         return frozenset(name for name, seat in self.seats.items() if seat.active)

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from council.core import conclusion
 from council.core import effects as do
-from council.core.state import Closed, CouncilState, Decision, Proposal, Seat, Spend
+from council.core.state import Closed, CouncilState, Decision, Proposal, Seat, Spend, Token
 from council.protocol.errors import Refused
 
 Effects = list[do.Effect]
+# So many tokens that ended are kept at least, to answer what is said of them late. Those that may be used all are.
+TOKENS_KEPT = 500
 
 
 def first_timer(state: CouncilState) -> tuple[float, str] | None:
@@ -50,6 +52,9 @@ def store(state: CouncilState, before: Proposal | None, concluded: conclusion.Co
         state.with_human -= before.stage == "human"
         del state.open[what.proposal_id]
         state.closed[what.proposal_id] = Closed(what.digest, what.proposer, before.asked, after)
+        for effect in effects:
+            if isinstance(effect, do.IssueToken):
+                _keep_token(state, effect.token)
         return effects + _not_needed(before, after)
     state.open[after.what.proposal_id] = after
     if before is None or after.deadline_s != before.deadline_s:
@@ -66,6 +71,23 @@ def _not_needed(before: Proposal, decision: Decision) -> Effects:
         return []  # a cancellation withdraws it from all seats itself
     proposal_id = before.what.proposal_id
     return [do.WithdrawProposal(each.seat, proposal_id) for each in before.accounts if each.held != Spend()]
+
+
+def _keep_token(state: CouncilState, token: Token) -> None:
+    """Keeps a new token, and forgets the oldest of those that ended above ``TOKENS_KEPT`` (amortised O(1))."""
+    tokens = state.governance.tokens
+    tokens[token.proposal_id] = token
+    if len(tokens) < 2 * TOKENS_KEPT or len(tokens) % TOKENS_KEPT:
+        return
+    issued_s = token.expires_s - token.terms.ttl_s
+    ended = [each.proposal_id for each in tokens.values() if _has_ended(each, issued_s)]
+    for proposal_id in ended[: len(tokens) - TOKENS_KEPT]:
+        del tokens[proposal_id]
+
+
+def _has_ended(token: Token, uptime_s: float) -> bool:
+    over = token.spent() or bool(token.revoked) or uptime_s > token.expires_s
+    return over and not token.under_way()
 
 
 def seat_of(state: CouncilState, name: str) -> Seat:

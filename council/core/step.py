@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from council.core import ballots, budget, conclusion, identity, proposals, roll  # noqa: F401 - handlers
+from council.core import ballots, budget, conclusion, identity, proposals, roll, tokens  # noqa: F401 - handlers
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import CouncilState, Moment
@@ -42,7 +42,13 @@ from council.protocol.errors import InternalError, Refused
 # Wall time may jump, so a human's deadline is looked at again at least this often.
 WALL_CHECK_S = 60.0
 # Events that are allowed while a deadline is overdue: those that handle it, and the first after downtime.
-_DUE_EVENTS = (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired, ev.CoordinatorStarted)
+_DUE_EVENTS = (
+    ev.DeadlinePassed,
+    ev.SeatFellSilent,
+    ev.EscalationExpired,
+    ev.UseTimedOut,
+    ev.CoordinatorStarted,
+)
 
 
 def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilState, Effects]:
@@ -93,6 +99,9 @@ def next_due(state: CouncilState, now: Moment) -> ev.Event | None:
         since = roll.silent_from(seat, state.rules)
         if seat.active and now.uptime_s > since and (found is None or since < found[0]):
             found = since, ev.SeatFellSilent(seat.name)
+    ends = tokens.next_timeout(state)
+    if ends is not None and now.uptime_s > ends[0] and (found is None or ends[0] < found[0]):
+        found = ends
     if found is not None:
         return found[1]
     wall_timer = first_wall_timer(state)
@@ -107,6 +116,8 @@ def next_deadline(state: CouncilState) -> Deadlines:
     timer = first_timer(state)
     if timer is not None:
         ends.append(timer[0])
+    if (use := tokens.next_timeout(state)) is not None:
+        ends.append(use[0])
     wall_timer = first_wall_timer(state)
     return Deadlines(
         uptime_s=math.nextafter(min(ends), math.inf) if ends else None,

@@ -7,13 +7,15 @@ reasons and summaries, so characters that are not printable are shown as numbers
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from council.agents.static.marks import NO_OBJECTION, without_marks
 
 # Characters of a reason or summary, in one line and in an explanation.
 SHORT, LONG = 160, 1_000
+# The kinds of notes in control packets, as people are shown them.
+NOTE_LABELS = {"chesterton_fence": "fence", "override": "override", "learning": "learned"}
 
 
 def one_line(decision: Any) -> str:
@@ -75,7 +77,21 @@ def explained(decision: Any) -> str:
         if ballot.vote == "abstain" and ballot.reason not in _why_human(decision)
     ]
     lines += [f"No vote of {seat}: {_text(why, LONG)}" for seat, why in decision.missing if not decision]
+    lines += [
+        f"Note ({label}) of {_text(said, LONG)}"
+        for label, said in notes(decision.ballots)
+        if label != NOTE_LABELS["learning"]
+    ]
     return "\n".join([*lines, _next(decision)])
+
+
+def notes(ballots: Iterable[Any]) -> list[tuple[str, str]]:
+    """What the ballots' control packets note beside the votes, each with its label and its author (rules 6.6)."""
+    return [
+        (NOTE_LABELS.get(kind, kind), f"{ballot.seat}: {text}")
+        for ballot in ballots
+        for kind, text in ballot.notes or ()
+    ]
 
 
 def table(decision: Any) -> str:

@@ -42,7 +42,7 @@ LINES_KEPT = 12_000
 PREFIX = "council."
 DOMAIN = "council"
 # The fields that name who caused an event.
-_AGENTS = ("seat", "observer", "human", "proposer", "sender")
+_AGENTS = ("seat", "observer", "human", "proposer", "sender", "executor")
 
 
 class Descent(Value, frozen=True):

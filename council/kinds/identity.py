@@ -102,7 +102,7 @@ def judged(state: CouncilState, event: ev.IdentityChanged, uptime_s: float) -> e
         _proposed(change, agreed_by),
         of_text(current.text),
         creator=rules.creator,
-        earlier=state.earlier_identities,
+        earlier=state.identity_past.earlier,
         waiting=state.identity_change.after.hash if state.identity_change is not None else "",
     )
     if verdict.basis is None:
@@ -150,7 +150,7 @@ def _agreed_by(state: CouncilState, change: IdentityChange) -> tuple[str, ...]:
         raise _refused(change, f"{change.agreed} was not about this change")
     if decision.outcome != "approved":
         raise _refused(change, f"the council did not agree: {change.agreed} was {decision.outcome}")
-    if decision.position < state.identity_changed_at:
+    if decision.position < state.identity_past.changed_at:
         raise _refused(
             change, f"{change.agreed} was decided before the last change, so it does not count: ask again"
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
 from council.agents.seat.budget_client import error_kind
@@ -14,6 +15,7 @@ from council.core import events as ev
 from council.core.state import (
     ACTION_STAGES,
     REASON_TOLD_MAX,
+    USE_OUTCOMES,
     ActionReport,
     Answer,
     Ballot,
@@ -22,11 +24,17 @@ from council.core.state import (
     Ruling,
     Spend,
     Submission,
+    Terms,
+    UseRequest,
+    UseResult,
     Value,
 )
 from council.kinds import identity
-from council.protocol.envelope import Envelope
+from council.protocol.answer import read
+from council.protocol.answer.sections import BallotSection
+from council.protocol.envelope import RESOURCES_MAX, Action, Envelope, id_of_key
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
+from council.protocol.packet import args_digest
 from council.protocol.values import plain, quoted
 from council.protocol.wording import msgspec_text
 
@@ -87,6 +95,14 @@ class Incoming(NamedTuple):
             raise EnvelopeError(f"{field} is {quoted(value)}, expected {expected}", field=field)
         return value
 
+    def words(self, name: str) -> tuple[str, ...]:
+        """A list of texts of its data. Raises EnvelopeError for another value, or too many."""
+        value = self.fact(name, tuple)
+        if len(value) > RESOURCES_MAX or not all(isinstance(each, str) for each in value):
+            field = f"content.data.{name}"
+            raise EnvelopeError(f"{field}: expected at most {RESOURCES_MAX} texts", field=field)
+        return value
+
     def build(self, kind: type[V], **facts: Any) -> V:
         """A value of this class. Fields that are not in ``facts`` are filled from the message by their names."""
         known: dict[str, Any] = {
@@ -114,6 +130,11 @@ class Incoming(NamedTuple):
 def submission(message: Incoming) -> ev.ProposalSubmitted:
     envelope, content = message.envelope, message.content
     identity.refuse_another(content)
+    if content.key is not None and envelope.msg_id != id_of_key(message.sender, content.key):
+        raise EnvelopeError(
+            f"msg_id is {envelope.msg_id}, and does not follow from the sender and the key",
+            field="content.key",
+        )
     if message.size > PROPOSAL_BYTES_MAX:
         less = "leave out the oldest of its history" if content.history else "split it"
         raise EnvelopeTooLarge(
@@ -134,26 +155,47 @@ def submission(message: Incoming) -> ev.ProposalSubmitted:
             risk_level=envelope.risk_level,
             tool=content.action.tool if content.action is not None else None,
             supersedes=content.supersedes,
+            terms=_terms(content.action),
         )
+    )
+
+
+def _terms(action: Action | None) -> Terms | msgspec.UnsetType:
+    """What an approval of this action would allow; unset if the council is not asked to have it run."""
+    if action is None or action.authorization is None:
+        return msgspec.UNSET
+    allows = action.authorization
+    return Terms(
+        allows.executor,
+        allows.operations,
+        allows.resources,
+        args_digest(action.args),
+        allows.uses,
+        allows.ttl_s,
+        allows.timeout_s,
     )
 
 
 def ballot(message: Incoming) -> ev.BallotCast:
+    """A ballot as it counts: its control packet binds it, whatever mind made it (rules 6.6)."""
     envelope, content = message.envelope, message.content
-    gates = (content.control_packet or {}).get("safety_gates")
-    return ev.BallotCast(
-        Ballot(
-            proposal_id=content.proposal_id,
-            seat=message.sender,
-            vote=content.vote,
-            reason=content.reason,
-            confidence=envelope.confidence,
-            risk_level=envelope.risk_level,
-            msg_id=envelope.msg_id,
-            digest=message.digest,
-            asks_human=isinstance(gates, Mapping) and gates.get("requires_user_approval") is True,
-        )
+    cast = Ballot(
+        proposal_id=content.proposal_id,
+        seat=message.sender,
+        vote=content.vote,
+        reason=content.reason,
+        confidence=envelope.confidence,
+        risk_level=envelope.risk_level,
+        msg_id=envelope.msg_id,
+        digest=message.digest,
     )
+    if not content.control_packet:
+        return ev.BallotCast(cast)
+    stated = BallotSection(
+        vote=cast.vote, reason=cast.reason, confidence=cast.confidence, risk_level=cast.risk_level
+    )
+    counts = asdict(read.weigh_ballot(stated, plain(content.control_packet)))
+    return ev.BallotCast(replace(cast, **{**counts, "notes": counts["notes"] or msgspec.UNSET}))
 
 
 def escalation(message: Incoming) -> ev.EscalationRaised:
@@ -182,6 +224,45 @@ def report(message: Incoming) -> ev.ActionReported:
     return ev.ActionReported(
         message.build(ActionReport, stage=stage, ok=ok, text=message.content.text[:REASON_TOLD_MAX])
     )
+
+
+def executor_start(message: Incoming) -> ev.ExecutorStarted:
+    return ev.ExecutorStarted(message.sender, message.fact("run", str)[:WORD_CHARS_MAX])
+
+
+def use(message: Incoming) -> ev.UseAsked:
+    return ev.UseAsked(
+        message.build(
+            UseRequest,
+            use_id=message.envelope.msg_id,
+            executor=message.sender,
+            run=message.fact("run", str)[:WORD_CHARS_MAX],
+            token_id=message.fact("token", str)[:WORD_CHARS_MAX],
+            tool=message.fact("tool", str)[:WORD_CHARS_MAX],
+            operations=message.words("operations"),
+            resources=message.words("resources"),
+            arguments=message.fact("arguments", str)[:WORD_CHARS_MAX],
+        )
+    )
+
+
+def use_result(message: Incoming) -> ev.UseReported:
+    exit_code = message.content.data.get("exit_code")
+    return ev.UseReported(
+        message.build(
+            UseResult,
+            use_id=message.fact("use", str)[:WORD_CHARS_MAX],
+            executor=message.sender,
+            outcome=message.word("outcome", USE_OUTCOMES, ", ".join(USE_OUTCOMES)),
+            sandbox=message.fact("sandbox", str, "")[:WORD_CHARS_MAX],
+            exit_code=None if exit_code is None else message.fact("exit_code", int),
+            output=message.fact("output", str, "")[:WORD_CHARS_MAX],
+        )
+    )
+
+
+def revocation(message: Incoming) -> ev.TokenRevoked:
+    return message.build(ev.TokenRevoked, by_human=message.envelope.role == "human")
 
 
 def fault(message: Incoming) -> ev.WorkFailed:

@@ -149,3 +149,31 @@ def _steps(overruns: Sequence[Data]) -> str:
     return ", ".join(
         f"{one['field']} {one['before']:,} → {one['after']:,} ({one['how']})" for one in overruns
     )
+
+
+def token(data: Data) -> Phrase:
+    token = data["token"]
+    terms = token["terms"]
+    scope = ", ".join((*terms["operations"], *terms["resources"]))
+    allows = f"{terms['executor']} may run {line(token['tool'], 80)}"
+    return Phrase(f"{allows} {count(terms['uses'], 'time')}", f"within {terms['ttl_s']:g} s; {scope}")
+
+
+def use(data: Data) -> Phrase:
+    request = data["request"]
+    scope = ", ".join((*request["operations"], *request["resources"]))
+    return Phrase(f"{request['executor']} runs {line(request['tool'], 80)}", scope)
+
+
+def use_result(data: Data) -> Phrase:
+    result = data["result"]
+    level = f", sandbox {result['sandbox']}" if result["sandbox"] else ""
+    code = f", exit code {result['exit_code']}" if result["exit_code"] is not None else ""
+    who = "nobody" if result["assumed"] else result["executor"]
+    return Phrase(f"{result['outcome']}, {who} reports{level}{code}", result["text"])
+
+
+def revocation(data: Data) -> Phrase:
+    if "why" in data:
+        return Phrase("the token is revoked", data["why"])
+    return Phrase(f"{data['sender']} revokes the token", data["reason"])

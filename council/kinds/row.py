@@ -26,12 +26,16 @@ EventKind = Literal[
     "overrun",
     "proposal",
     "refusal",
+    "result",
+    "revocation",
     "roll",
     "ruling",
     "spending",
     "start",
     "to_human",
     "to_prime",
+    "token",
+    "use",
 ]
 
 Data = Mapping[str, Any]  # the fields of an event or an announcement, as plain data
@@ -59,7 +63,7 @@ class MessageSpec(NamedTuple):
     type: MessageType
     read: Callable[[Incoming], Event]
     kind: str = ""
-    by: Literal["voter", "human", "any"] = "voter"
+    by: Literal["voter", "human", "executor", "any"] = "voter"
     parts: tuple[str, ...] = ()
 
 

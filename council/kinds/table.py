@@ -50,6 +50,9 @@ def _outcome_logged(effect: do.AnnounceOutcome) -> Line | None:
     return None if report.ok else Line("action step failed", facts)
 
 
+_result_logged = tells("use of a token", proposal="proposal_id", outcome="outcome", executor="executor")
+
+
 # In the order of a proposal's life; the rows of seats and of the council follow.
 _ROWS = (
     Row(
@@ -239,6 +242,49 @@ _ROWS = (
         announced=do.AnnounceOutcome,
         counted=(counter("council_action_outcomes", "Steps of approved actions.", "stage ok"),),
         logged=_outcome_logged,
+    ),
+    Row(
+        "token",
+        phrases.token,
+        announced=do.IssueToken,
+        counted=(counter("council_tokens", "Tokens issued."),),
+    ),
+    Row(
+        "executor",
+        ("{executor} begins", ""),
+        _DIM,
+        event=ev.ExecutorStarted,
+        message=MessageSpec("INFO", incoming.executor_start, "executor", by="executor"),
+        sweeps=True,
+    ),
+    Row(
+        "use",
+        phrases.use,
+        "cyan",
+        event=ev.UseAsked,
+        message=MessageSpec("INFO", incoming.use, "use", by="executor"),
+        announced=do.AnnounceUse,
+        counted=(counter("council_token_uses", "Uses of tokens, each counted before it ran."),),
+    ),
+    Row(
+        "result",
+        phrases.use_result,
+        lambda data: "green" if data["result"]["outcome"] == "ok" else "red",
+        event=ev.UseReported,
+        message=MessageSpec("INFO", incoming.use_result, "result", by="executor"),
+        announced=do.AnnounceResult,
+        counted=(counter("council_token_results", "What came of uses of tokens.", "outcome"),),
+        logged=lambda e: None if e.result.outcome == "ok" else _result_logged(e),
+    ),
+    Row("use_timeout", ("no result came in time", ""), "red", "no result", event=ev.UseTimedOut),
+    Row(
+        "revocation",
+        phrases.revocation,
+        "yellow",
+        event=ev.TokenRevoked,
+        message=MessageSpec("INFO", incoming.revocation, "revoke", by="any"),
+        announced=do.AnnounceRevocation,
+        logged=tells("token revoked", "info", proposal="proposal_id"),
     ),
     Row(
         "seat_back",

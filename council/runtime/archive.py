@@ -57,7 +57,11 @@ _DECIDED = msgspec.msgpack.Decoder(Decided)
 
 # For these the core asks at most whether the proposal is decided, which memory knows. With a call under way it stays
 # in memory.
-_NOT_LOOKED_UP = (ev.WorkFailed, ev.StreamObserved, ev.CallReserved, ev.CallSettled)
+# What is said of a token is looked up among the tokens.
+_NOT_LOOKED_UP = (
+    *(ev.UseAsked, ev.UseReported, ev.UseTimedOut, ev.TokenRevoked),
+    *(ev.WorkFailed, ev.StreamObserved, ev.CallReserved, ev.CallSettled),
+)
 
 
 def named_in(event: ev.Event) -> list[str]:

@@ -45,12 +45,14 @@ from council.runtime.questions import (
     AskHistory,
     AskPages,
     AskStatus,
+    AskTokens,
     Question,
 )
 from council.runtime.read_back import ReadBack
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Transport
+from council.runtime.token_standing import TokenStanding, standings
 
 if TYPE_CHECKING:
     from council.runtime.prompt_capacity import PromptCapacities
@@ -106,6 +108,7 @@ class Coordinator:
         clock: Clock,
         *,
         humans: Mapping[str, bytes] = MappingProxyType({}),
+        executors: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
         decisions_kept: int = 10_000,
         in_process: bool = False,
@@ -123,6 +126,7 @@ class Coordinator:
             clock.now(),
             new_id=new_id,
             humans=humans,
+            executors=executors,
             events_kept=events_kept,
             decided=journal.decided if journal.durable else None,
             decisions_kept=max(decisions_kept, rules.open_max),
@@ -285,6 +289,8 @@ class Coordinator:
                 answer = await self.history(asked.wanted)
             case AskEvents():
                 answer = await self.events(asked.after, asked.limit, asked.wait_s)
+            case AskTokens():
+                answer = await self.tokens(asked.proposal_id)
             case AskPages():  # it serves none itself
                 answer = {"panel": None, "dashboard": None, "grafana": None, "installed": None}
             case _:
@@ -329,6 +335,14 @@ class Coordinator:
         if await self._until_durable() is not None:
             waiting = escalations(self._driver.kept.open)
         return packed(waiting, self._driver.outbox.payloads)
+
+    async def tokens(self, proposal_id: str | None) -> list[TokenStanding]:
+        """The tokens that are kept, or the one of a proposal. Raises the store's error while nothing can be kept."""
+        self._refuse_if_broken()
+        found = standings(self._driver.state, self._clock.now(), proposal_id)
+        if (trouble := await self._until_durable()) is not None:
+            raise trouble
+        return found
 
     async def history(self, wanted: Wanted) -> HistoryPage:
         """A page of the journal's records."""

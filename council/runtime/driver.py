@@ -44,7 +44,7 @@ from council.protocol.errors import (
 )
 from council.runtime.announcements import Announcements
 from council.runtime.archive import Archive, Away, Earlier, named_in
-from council.runtime.event_reader import digest, event_of, reserved_for, unreadable
+from council.runtime.event_reader import digest, event_of, identity_of, reserved_for, unreadable
 from council.runtime.feed import Flood
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
@@ -105,8 +105,8 @@ class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
     ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are those of the seats, ``humans`` those of all who may
-    answer. ``new_id`` makes message ids. ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of
-    ``Archive``.
+    answer, ``executors`` those of the executors that are known from the launch. ``new_id`` makes message ids.
+    ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of ``Archive``.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class Driver:
         *,
         new_id: Callable[[], str],
         humans: Mapping[str, bytes] = MappingProxyType({}),
+        executors: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
         decided: Callable[[int], bytes] | None = None,
         decisions_kept: int | None = None,
@@ -125,7 +126,7 @@ class Driver:
         self.council_id = council_id
         self.state: CouncilState = new_council(rules, Moment(*now, 0))
         self.archive = self.state.closed = Archive(decided, decisions_kept)
-        self.senders = Senders(council_id, keys, humans)
+        self.senders = Senders(council_id, keys, humans, executors)
         self.announcements = Announcements(events_kept, now[0])
         self.outbox = Outbox(new_id)
         self.unsaved: list[Record] = []
@@ -181,7 +182,8 @@ class Driver:
         self._position = moment.position
         self._note(record)
         if record.msg_id is not None and record.sealed is not None:
-            self._ids.add(record.msg_id, digest(record.sealed))
+            submitted = event.what if isinstance(event, ev.ProposalSubmitted) else None
+            self._ids.add(record.msg_id, submitted.digest if submitted else digest(record.sealed))
         for effect in effects:
             if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (
                 told := self.announcements.count(effect, now[0])
@@ -300,7 +302,7 @@ class Driver:
     ) -> Away | None:
         """Steps the core by an authentic envelope. Raises the reason if it is refused."""
         sealed, msg_id = opened.sealed, envelope.msg_id
-        identity = digest(sealed)
+        identity = identity_of(envelope, sealed)
         event = event_of(envelope, len(sealed), identity, self.senders.roles.get(envelope.sender))
         self._refuse_early(event, envelope.sender, msg_id, identity, opened.unfit)
         if (away := self._first_away(event)) is not None:
@@ -400,6 +402,8 @@ class Driver:
             mark = None
             if isinstance(event, ev.ProposalSubmitted):
                 mark = self.senders.mark(event.what.proposer)
+            elif isinstance(event, ev.ExecutorStarted):
+                mark = self.senders.mark(event.executor)
             record = Record(moment, event, sealed, tuple(effects), msg_id, mark)
             self.unsaved.append(record)
             self._note(record)
@@ -423,6 +427,9 @@ class Driver:
             assert record.key_mark is not None
             self.outbox.payloads[event.what.proposal_id] = signing.payload_of(record.sealed)
             self.senders.proposed(event.what.proposer, record.key_mark)
+        elif isinstance(event, ev.ExecutorStarted):
+            assert record.key_mark is not None
+            self.senders.proposed(event.executor, record.key_mark)
         elif isinstance(event, ev.CoordinatorStarted) and record.position == 1:
             self.announcements.refusals = Flood(record.moment.uptime_s)
         elif isinstance(event, ev.EnvelopeRefused):

@@ -94,6 +94,16 @@ def args_text(action: Action) -> str:
     return json.dumps(thawed(action.args), ensure_ascii=False)
 
 
+def allows_text(action: Action) -> str:
+    """What an approval of an action lets the council run, on one line; empty if it runs nothing."""
+    allows = action.authorization
+    if allows is None:
+        return ""
+    times = "once" if allows.uses == 1 else f"{allows.uses} times"
+    on = f" {', '.join(map(exact, allows.resources))}" if allows.resources else ""
+    return f"{allows.executor} may {', '.join(allows.operations)}{on}, {times}, within {allows.ttl_s:g} s"
+
+
 def argument_texts(name: str, value: Any) -> tuple[str, str]:
     """An argument's name and value as a human is shown them, exactly: as JSON, invisible characters as numbers.
 

@@ -15,6 +15,7 @@ from council.core.state import Decision, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.protocol.errors import CallerError, EnvelopeError
 from council.runtime.open_escalations import Waiting
+from council.runtime.token_standing import TokenStanding
 
 T = TypeVar("T")
 
@@ -35,6 +36,12 @@ class AskDecision(Question[Decision | None], frozen=True, tag="decision"):
 
 class AskEscalations(Question[list[Waiting]], frozen=True, tag="escalations"):
     """The escalations that wait for a human, oldest first, with their proposals."""
+
+
+class AskTokens(Question[list[TokenStanding]], frozen=True, tag="tokens"):
+    """The tokens that are kept, oldest first, or only the one that the approval of ``proposal_id`` issued."""
+
+    proposal_id: str | None = None
 
 
 class AskHistory(Question[HistoryPage], frozen=True, tag="history"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from itertools import islice
+from types import MappingProxyType
 
 from council.protocol import signing
 from council.protocol.errors import NameTaken, NotEnrolled, OperatorError, Refused
@@ -16,31 +17,42 @@ COORDINATOR = "coordinator"
 
 
 class Senders:
-    """The seats and humans of a council, known from its launch, and the clients that have joined (rules 1.14).
+    """The seats, humans and executors of a council, known from its launch, and those who joined (rules 1.14).
 
-    ``roles`` gives the role of each: ``voter``, ``human`` or ``proposer``.
+    ``roles`` gives the role of each: ``voter``, ``human``, ``executor`` or ``proposer``.
     """
 
-    def __init__(self, council_id: str, seats: Mapping[str, bytes], humans: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        council_id: str,
+        seats: Mapping[str, bytes],
+        humans: Mapping[str, bytes],
+        executors: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
         self.council_id = council_id
         self.keyring = signing.Keyring()
-        for sender, key in (*seats.items(), *humans.items()):
+        for sender, key in (*seats.items(), *humans.items(), *executors.items()):
             self.keyring.add(sender, key)
         self.humans = sorted(humans)
+        self._at_launch = frozenset((*seats, *humans, *executors))
         self.roles = dict.fromkeys(seats, "voter") | dict.fromkeys(humans, "human")
+        self.roles |= dict.fromkeys(executors, "executor")
         self.proposers: dict[str, bytes] = {}
         self.leaving: set[str] = set()  # clients without a session that still have open proposals
         self._in_snapshots = 0
 
     def join(self, name: str, role: str, key: bytes) -> None:
-        """Admits a client (``proposer``) with its own key, or a human with a greeting (rules 1.14).
+        """Admits a client (``proposer``) or an ``executor`` with its own key, or a human with a greeting.
+
+        See rules 1.14.
 
         Humans are enrolled at launch, and prove that they hold the key: ``key`` is then ``signing.greeting``. The
         same name, role and key again is a retry. Raises NameTaken, NotEnrolled, and Refused for a role or a name that
         is not allowed.
         """
-        if role not in ("proposer", "human"):
-            raise Refused(f"nobody can join as {role!r}: expected proposer or human", code="wrong_role")
+        if role not in ("proposer", "executor", "human"):
+            expected = "expected proposer, executor or human"
+            raise Refused(f"nobody can join as {role!r}: {expected}", code="wrong_role")
         if role == "human":
             self._recognise(name, key)
             return
@@ -89,7 +101,7 @@ class Senders:
         return self.proposers.get(name) or _fingerprint(self.keyring.key(name))
 
     def proposed(self, name: str, mark: bytes) -> None:
-        """Records that ``name`` has proposed. Another key can't have the name from now on."""
+        """Records that ``name`` has proposed, or has run actions. Another key can't have the name from now on."""
         self.proposers.setdefault(name, mark)
 
     def take_new(self) -> dict[str, bytes]:
@@ -105,7 +117,7 @@ class Senders:
 
     def retire(self, name: str, *, has_open: bool) -> None:
         """Removes a client that has left, once it has no open proposal. Humans stay."""
-        if self.roles.get(name) != "proposer":
+        if name in self._at_launch or name not in self.roles:
             return
         if has_open:
             self.leaving.add(name)

@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.mailbox import Courier, Reply
 from council.core.state import Decision
 from council.protocol import signing
-from council.protocol.envelope import Envelope, Proposal
+from council.protocol.envelope import Envelope, Proposal, Role
 from council.protocol.errors import (
     PASSING,
     CallerError,
@@ -30,6 +30,7 @@ from council.protocol.errors import (
 )
 from council.protocol.models import renamed
 from council.runtime import messages
+from council.runtime.event_reader import identity_of
 from council.runtime.messages import reference
 from council.runtime.questions import Question, name_of
 
@@ -79,6 +80,7 @@ class _Waiting:
     """An envelope without an answer: its bytes, to be sent again, and the outcome that callers wait for."""
 
     sealed: bytes
+    identity: str = ""  # of a proposal, to compare another one with
     answer: asyncio.Future[Decision | None] = field(default_factory=_outcome)
     final: asyncio.Future[Decision] = field(default_factory=_outcome)
     unanswered: bool = False
@@ -181,7 +183,8 @@ class Session:
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
-        elif self.signed(envelope) != waiting.sealed:
+            waiting.identity = identity_of(envelope, waiting.sealed)
+        elif identity_of(envelope, self.signed(envelope)) != waiting.identity:
             raise Refused(  # rules 1.12: the council would refuse it too
                 f"{envelope.msg_id} is under way with other content: give a revised proposal an id of its own",
                 code="id_reused",
@@ -224,15 +227,22 @@ class Session:
         finally:
             self._pop_waiting(reference(sealed))
 
-    async def inform(self, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> None:
-        """``act`` with an INFO of that kind about a proposal."""
+    async def inform(
+        self,
+        proposal_id: str | None,
+        kind: str,
+        text: str,
+        data: Mapping[str, Any],
+        msg_id: str | None = None,
+    ) -> None:
+        """``act`` with an INFO of that kind about a proposal, or about none."""
         try:
             envelope = Envelope.build(
-                msg_id=new_id(),
+                msg_id=msg_id or new_id(),
                 parent_id=proposal_id,
                 timestamp=datetime.now(UTC),
                 sender=self.name,
-                role="human" if self.role == "human" else "proposer",
+                role=cast(Role, self.role),
                 type="INFO",
                 content={"kind": kind, "text": text, "data": dict(data)},
             )

@@ -13,7 +13,18 @@ from typing import TypeVar
 
 import msgspec
 
-from council.core.state import Account, CouncilState, Granted, IdentityChange, Proposal, Rules, Seat
+from council.core.state import (
+    Account,
+    CouncilState,
+    Governance,
+    Granted,
+    IdentityChange,
+    IdentityPast,
+    Proposal,
+    Rules,
+    Seat,
+    Token,
+)
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
 from council.runtime.archive import Archive, Decided
@@ -43,6 +54,9 @@ class Base(msgspec.Struct):
     identity_changed_at: int = 0
     earlier_identities: tuple[str, ...] = ()
     ways: dict[str, int] = msgspec.field(default_factory=dict)
+    tokens: list[Token] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # and not written where there is none, as before them
 
 
 class More(msgspec.Struct):
@@ -118,8 +132,9 @@ def based(
         ways=ways,
         refused=refused,
         identity_change=state.identity_change,
-        identity_changed_at=state.identity_changed_at,
-        earlier_identities=state.earlier_identities,
+        identity_changed_at=state.identity_past.changed_at,
+        earlier_identities=state.identity_past.earlier,
+        tokens=list(state.governance.tokens.values()) or msgspec.UNSET,
     )
 
 
@@ -160,12 +175,20 @@ def state_of(base: Base, closed: Archive) -> CouncilState:
         epoch=base.epoch,
         ruled_from=base.ruled_from,
         identity_change=base.identity_change,
-        identity_changed_at=base.identity_changed_at,
-        earlier_identities=base.earlier_identities,
+        identity_past=IdentityPast(base.identity_changed_at, base.earlier_identities),
+        governance=_governance(base),
     )
     for proposal in base.open:
         _arm(state, proposal)
     return state
+
+
+def _governance(base: Base) -> Governance:
+    tokens = {} if base.tokens is msgspec.UNSET else {token.proposal_id: token for token in base.tokens}
+    under_way = {
+        use.use_id: (each, use.until_s) for each, token in tokens.items() for use in token.under_way()
+    }
+    return Governance(tokens, under_way)
 
 
 def _arm(state: CouncilState, proposal: Proposal) -> None:

@@ -31,6 +31,7 @@ from council.protocol.identity.change import LITE
 from council.runtime.driver import Driver, escalations
 from council.runtime.feed import WAYS, touched
 from council.runtime.open_escalations import answering, args_text, argument_texts, reason_of, tool_text
+from council.runtime.token_standing import standings
 
 # So many are listed: of open proposals the oldest, of escalations the newest. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
@@ -76,6 +77,7 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "open_count": len(opened) - stages["human"],
         "with_human": stages["human"],
         "waiting": _waiting(opened, driver.outbox.payloads),
+        "tokens": _tokens(state, now),
         "untold": len(touched(driver.announcements.untold())) if stalled else 0,
         "decided": dict(counts),
         "ways": {way: ways.get(way, 0) for way in WAYS},
@@ -84,6 +86,12 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "refused": dict(driver.refused),
         "ignored": dict(driver.ignored),
     }
+
+
+def _tokens(state: CouncilState, now: tuple[float, float]) -> dict[str, int]:
+    """The numbers of tokens that may be used, that are used just now, and whose use has an unknown outcome."""
+    found = Counter(each.standing for each in standings(state, now))
+    return {"live": found["live"], "under_way": found["under way"], "unknown": found["unknown"]}
 
 
 def _seat(seat: Seat, uptime_s: float, busy: int) -> dict[str, Any]:
@@ -228,7 +236,7 @@ def _identity(state: CouncilState, uptime_s: float, change: IdentityChange | Non
         "hash": state.rules.identity.hash,
         "text": state.rules.identity.text,
         "change": None if change is None else plain(change),
-        "earlier": list(state.earlier_identities),
+        "earlier": list(state.identity_past.earlier),
         "creator": state.rules.creator,
         "prime_online_s": online_s(state, state.rules.prime, uptime_s),
         "lite_online_s": online_s(state, LITE, uptime_s),

@@ -1,8 +1,9 @@
-"""Notices to people about proposals that wait for a human: ``[notify]`` of the settings.
+"""Notices to people: ``[notify]`` of the settings.
 
-There is a notice when a proposal begins to wait, a reminder while it waits, and one at its end (rules 1.9). All are
-sent after their event is on the record (rules 4.7). A coordinator that starts sends a reminder of each proposal that
-waits, because the one before it may have ended before it sent any notice.
+There is a notice when a proposal begins to wait for a human, a reminder while it waits, and one at its end (rules
+1.9). There is one, too, when nobody knows what came of an approved action (rules 5). All are sent after their event
+is on the record (rules 4.7). A coordinator that starts sends a reminder of each proposal that waits, because the one
+before it may have ended before it sent any notice.
 
 Without ``content = true`` a notice has ids, words of the council, times and names of humans, and nothing that a
 proposal, a mind or a human says.
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.core import effects as do
-from council.core.state import Decision, Escalation, plain
+from council.core.state import Decision, Escalation, UseResult, plain, token_id_of
 from council.protocol import codec
 from council.protocol.envelope import Proposal
 from council.protocol.errors import CouncilError
@@ -78,6 +79,8 @@ class Notices(Watcher):
                 case do.AnnounceDecision(decision):
                     if (found := self._waiting.pop(decision.proposal_id, None)) is not None:
                         self._send(_end_of(decision), found.escalation, view, decision)
+                case do.AnnounceResult(result) if result.outcome == "unknown":
+                    self._send_unknown(result)
         wall_s = view.now[1]
         for waiting in self._waiting.values():
             if waiting.remind_wall_s <= wall_s:
@@ -95,6 +98,21 @@ class Notices(Watcher):
         notice = self._notice(kind, escalation, decision, view.now[1])
         if self._content:
             notice |= _content(escalation, decision, view)
+        for channel in self._channels:
+            channel.send(notice)
+
+    def _send_unknown(self, result: UseResult) -> None:
+        text = f"council {self._council!r}: the outcome of an approved action is unknown, and it is not run again"
+        notice = {
+            "id": f"{result.use_id}.outcome_unknown",
+            "kind": "outcome_unknown",
+            "council": self._council,
+            "proposal_id": result.proposal_id,
+            "token_id": token_id_of(result.proposal_id),
+            "text": f"{text}: council show {result.proposal_id} says what it may have changed",
+        }
+        if self._content:
+            notice["detail"] = result.text
         for channel in self._channels:
             channel.send(notice)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,9 @@ _LEAST_FIRST = (
 _PROBLEMS_MAX = 5
 # Characters of a blocked action in a reason. The model's own reason must have room too.
 _NAMED_MAX = 500
+_LEARNING_MAX = 2_000
+# The sections that a ballot is weighed by, or that are noted with it.
+_WEIGHED = (*_BEARING, "intent_classification", "learning_signals")
 _KEYS = frozenset({"control_packet", "surface_response", "ballot"})
 _HALF = re.compile("[\ud800-\udfff]")
 _MARK = re.compile(r"[\[{(,:]")
@@ -97,13 +100,18 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A ballot as it counts, with the effect of the packet's sections (rules 6.6)."""
+    """A ballot as it counts, with the effect of the packet's sections (rules 6.6).
+
+    ``notes`` are what the packet says beside it, each with its kind: ``chesterton_fence``, ``override`` and
+    ``learning``, the last as JSON. They stand with the decision, and change nothing.
+    """
 
     vote: VoteWord
     reason: str
     confidence: float
     risk_level: RiskLevel
     asks_human: bool
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 def weigh(reading: Reading) -> Weighed | None:
@@ -132,7 +140,33 @@ def weigh(reading: Reading) -> Weighed | None:
         confidence=min(stated),
         risk_level=risk,
         asks_human=gates is not None and gates.requires_user_approval,
+        notes=tuple(_notes(packet)),
     )
+
+
+def weigh_ballot(ballot: BallotSection, packet: Mapping[str, Any]) -> Weighed:
+    """The ballot as it counts beside this control packet, whoever made both (rules 6.6). Never raises.
+
+    A section that may affect the ballot and can't be read asks a human, as in ``read``.
+    """
+    reader = _Reader([], mangle.shipped())
+    found = reader.packet({"control_packet": {name: packet[name] for name in _WEIGHED if name in packet}})
+    weighed = weigh(Reading(found, "", ballot, 1.0, reader.confidence))
+    assert weighed is not None, "there is a ballot"
+    return weighed
+
+
+def _notes(packet: ControlPacket) -> Iterator[tuple[str, str]]:
+    gates, learning = packet.safety_gates, packet.learning_signals
+    if gates is not None:
+        for kind, text in (
+            ("chesterton_fence", gates.chesterton_fence_warning),
+            ("override", gates.constitutional_override),
+        ):
+            if text and text.strip():
+                yield kind, text.strip()[:_NAMED_MAX]
+    if learning is not None and (data := plain(learning.data())):
+        yield "learning", json.dumps(data, ensure_ascii=False, sort_keys=True)[:_LEARNING_MAX]
 
 
 def read(text: str, schema: mangle.Schema | None = None) -> Reading:

@@ -238,6 +238,25 @@ def test_every_kind_has_words(kind: str) -> None:
     }
     data: dict[str, Any] = {
         "what": {"proposer": "ada", "risk_level": "high", "supersedes": None, "summary": "so"},
+        "token": {
+            "tool": "put",
+            "terms": {
+                "executor": "exec",
+                "operations": ["write"],
+                "resources": ["file:/x"],
+                "uses": 1,
+                "ttl_s": 60.0,
+            },
+        },
+        "request": {"executor": "exec", "tool": "put", "operations": ["write"], "resources": ["file:/x"]},
+        "result": {
+            "executor": "exec",
+            "outcome": "failed",
+            "sandbox": "bubblewrap",
+            "exit_code": 1,
+            "assumed": False,
+            "text": "so",
+        },
         "call": {
             "seat": "lite",
             "model": "small-1",
@@ -265,6 +284,7 @@ def test_every_kind_has_words(kind: str) -> None:
         "interrupt": True,
         "reason": "so",
         "sender": "ada",
+        "executor": "exec",
         "code": "forged",
         "epoch": 1,
         "council_id": "c",
@@ -283,7 +303,8 @@ def test_every_kind_has_words(kind: str) -> None:
     words = render.phrase(kind, data)
     assert "{" not in words.act + words.detail
     assert words.act or kind == DAMAGED
-    assert words.detail or kind in ("proposal", "deadline", "expiry", "spending", "creator_change")
+    alone = ("proposal", "deadline", "expiry", "spending", "creator_change", "executor", "use_timeout")
+    assert words.detail or kind in alone
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,11 @@ from council.core.state import (
     Ruling,
     Submission,
     Tally,
+    Terms,
+    UseRequest,
+    UseResult,
     new_council,
+    token_id_of,
 )
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import CouncilError, Refused
@@ -87,6 +91,49 @@ def report(stage: Any = "act", proposal_id: str = "p1", **fields: Any) -> Action
         **fields,
     }
     return ActionReport(**_with_digest(given))
+
+
+def terms(**fields: Any) -> Terms:
+    """What an approval allows; by default one write of one file."""
+    given: dict[str, Any] = {
+        "executor": "exec",
+        "operations": ("write",),
+        "resources": ("file:/srv/x",),
+        "digest": "d1",
+        "uses": 1,
+        "ttl_s": 600.0,
+        "timeout_s": 50.0,
+        **fields,
+    }
+    return Terms(**given)
+
+
+def use(use_id: str = "u1", proposal_id: str = "p1", **fields: Any) -> UseRequest:
+    """An executor's request that fits ``terms``."""
+    given: dict[str, Any] = {
+        "proposal_id": proposal_id,
+        "use_id": use_id,
+        "executor": "exec",
+        "run": "r1",
+        "token_id": token_id_of(proposal_id),
+        "tool": "write",
+        "operations": ("write",),
+        "resources": ("file:/srv/x",),
+        "arguments": "d1",
+        **fields,
+    }
+    return UseRequest(**given)
+
+
+def use_result(outcome: Any = "ok", use_id: str = "u1", proposal_id: str = "p1", **fields: Any) -> UseResult:
+    given: dict[str, Any] = {
+        "proposal_id": proposal_id,
+        "use_id": use_id,
+        "executor": "exec",
+        "outcome": outcome,
+        **fields,
+    }
+    return UseResult(**_with_digest(given))
 
 
 def yes(seat: str, proposal_id: str = "p1", **fields: Any) -> Ballot:

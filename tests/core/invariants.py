@@ -24,6 +24,7 @@ def check(state: CouncilState) -> None:
     with_human = sum(proposal.stage == "human" for proposal in state.open.values())
     _require(with_human == state.with_human, "the count of proposals with a human is right")
     _check_calls(state)
+    _check_tokens(state)
     armed = set(state.timers)
     armed_wall = set(state.wall_timers)
     for proposal_id, proposal in state.open.items():
@@ -41,6 +42,19 @@ def check(state: CouncilState) -> None:
         _require(in_order, f"3.1: of {proposal_id} each step is told once, the action first")
         if closed.decision.position >= state.ruled_from:  # those before were made by other rules
             _check_decision(state, closed.decision)
+
+
+def _check_tokens(state: CouncilState) -> None:
+    """rules 5: a token stands on an approval, and is never used more often than it allows."""
+    under_way = {}
+    for proposal_id, token in state.governance.tokens.items():
+        _require(token.proposal_id == proposal_id, "5: a token is kept under its proposal's id")
+        _require(bool(state.closed[proposal_id].decision), f"5: {token.token_id} stands on an approval")
+        _require(len(token.uses) <= token.terms.uses, f"5: {token.token_id} is used as often as it allows")
+        ids = [use.use_id for use in token.uses]
+        _require(len(ids) == len(set(ids)), f"5: each use of {token.token_id} is counted once")
+        under_way |= {use.use_id: (proposal_id, use.until_s) for use in token.under_way()}
+    _require(under_way == state.governance.under_way, "5: the uses under way are told alike")
 
 
 def _check_calls(state: CouncilState) -> None:

@@ -71,7 +71,7 @@ def test_a_coordinator_that_starts_with_the_same_identity_goes_on() -> None:
     council.start(A)
     assert council.force() == A
     council.start()  # it names none: the one in force stays
-    assert (council.force(), council.state.earlier_identities) == (A, ())
+    assert (council.force(), council.state.identity_past.earlier) == (A, ())
 
 
 def test_another_identity_is_refused_and_says_what_to_do() -> None:
@@ -98,7 +98,7 @@ def test_a_change_is_in_force_from_the_first_launch_on_that_has_it() -> None:
     assert "bbbbbbbbbbbb, to which it was changed" in refusal.message
     council.start(B)
     assert (council.force(), council.state.identity_change) == (B, None)
-    assert council.state.earlier_identities == (A.hash,)
+    assert council.state.identity_past.earlier == (A.hash,)
     assert council.refuses(A).facts["expected"] == B.hash  # back only by a change
 
 
@@ -115,7 +115,7 @@ def test_a_change_that_waits_is_withdrawn_by_one_to_the_identity_in_force() -> N
     council = Council()
     council.change(A, B)
     council.change(A, A)
-    assert (council.state.identity_change, council.state.identity_changed_at) == (None, council.position)
+    assert (council.state.identity_change, council.state.identity_past.changed_at) == (None, council.position)
     council.refuses(B)
     council.start(A)
 
@@ -147,26 +147,26 @@ def test_a_rollback_may_go_to_what_was_in_force_not_to_what_was_only_allowed() -
     council.start(C)
     council.change(C, A)
     council.start(A)
-    assert council.state.earlier_identities == (A.hash, C.hash)
+    assert council.state.identity_past.earlier == (A.hash, C.hash)
     council.change(A, C)
     council.start(C)
-    assert council.state.earlier_identities == (A.hash, C.hash)  # each once
+    assert council.state.identity_past.earlier == (A.hash, C.hash)  # each once
 
 
 def test_a_journal_that_is_older_than_identities_takes_the_first_that_comes() -> None:
     council = Council(KeptIdentity())
     council.start(A)
-    assert (council.force(), council.state.earlier_identities) == (A, ())
+    assert (council.force(), council.state.identity_past.earlier) == (A, ())
     council.refuses(B)
 
 
 def test_earlier_identities_are_bounded() -> None:
     council = Council()
-    council.state.earlier_identities = tuple(f"{number}" for number in range(EARLIER_MAX))
+    council.state.identity_past.earlier = tuple(f"{number}" for number in range(EARLIER_MAX))
     council.change(A, B)
     council.start(B)
-    assert len(council.state.earlier_identities) == EARLIER_MAX
-    assert council.state.earlier_identities[-1] == A.hash
+    assert len(council.state.identity_past.earlier) == EARLIER_MAX
+    assert council.state.identity_past.earlier[-1] == A.hash
 
 
 def test_a_journal_with_changes_replays_to_the_same() -> None:

@@ -19,6 +19,7 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.escalation import HUMAN_REASONS
 from council.core.state import (
+    USE_OUTCOMES,
     Budget,
     Call,
     Caps,
@@ -35,7 +36,19 @@ from council.core.state import (
 )
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
-from tests.core.council_in_hand import DAY_S, Hand, answer, ballot, proposal, report, ruling, unreadable
+from tests.core.council_in_hand import (
+    DAY_S,
+    Hand,
+    answer,
+    ballot,
+    proposal,
+    report,
+    ruling,
+    terms,
+    unreadable,
+    use,
+    use_result,
+)
 from tests.core.invariants import check
 from tests.examples import tried
 from tests.sim import compare
@@ -143,7 +156,13 @@ class Watched(Hand):
 
 
 # What time brings, and the start that may find it undone
-DUE = (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired, ev.CoordinatorStarted)
+DUE = (
+    ev.DeadlinePassed,
+    ev.SeatFellSilent,
+    ev.EscalationExpired,
+    ev.UseTimedOut,
+    ev.CoordinatorStarted,
+)
 
 
 def answer_of(effects: list[do.Effect]) -> str:
@@ -211,6 +230,11 @@ def snapshot(state: CouncilState) -> CouncilState:
         timers=list(state.timers),
         wall_timers=list(state.wall_timers),
         calls=dict(state.calls),
+        governance=replace(
+            state.governance,
+            tokens=dict(state.governance.tokens),
+            under_way=dict(state.governance.under_way),
+        ),
         paid=dict(state.paid),
     )
 
@@ -232,6 +256,9 @@ KINDS = (
     *["unpaid"] * 4,
     "raised",
     *["report"] * 3,
+    *["use"] * 3,
+    *["result", "revoke"],
+    "executor",
     "cancel",
     "again",
     "again",
@@ -282,6 +309,8 @@ def event_for(  # noqa: C901 - one case for each kind of event
                     confidence=confidence,
                     risk_level=risk,
                     supersedes=f"p{n - 1}" if variant == 5 else None,
+                    tool="write" if variant % 2 else None,
+                    **({"terms": terms(uses=1 + variant % 2, ttl_s=45.0)} if variant % 4 else {}),
                 )
             )
         case "vote":
@@ -351,6 +380,17 @@ def event_for(  # noqa: C901 - one case for each kind of event
             stage: Any = ("act", "verify", "revert")[variant % 3]
             ok, sender = variant % 4 != 0, "mallory" if variant == 23 else "client"
             return ev.ActionReported(report(stage, pid, sender=sender, ok=ok))
+        case "use":
+            asks = use(f"u{len(hand.sent)}", pid, run=f"r{variant % 5 == 0}")
+            return ev.UseAsked(replace(asks, executor="mallory") if variant == 22 else asks)
+        case "result":
+            known = [(at, uid) for uid, (at, _) in hand.state.governance.under_way.items()]
+            at, uid = known[variant % len(known)] if known else (pid, "none")
+            return ev.UseReported(use_result(USE_OUTCOMES[variant % 4], uid, at))
+        case "revoke":
+            return ev.TokenRevoked(pid, "client" if variant % 3 else "ada", "", by_human=variant % 3 == 0)
+        case "executor":
+            return ev.ExecutorStarted("exec", f"r{variant}")
         case "cancel":
             sender = "client" if variant % 4 == 0 else "mallory"
             return ev.ProposalCancelled(pid, sender, "", by_human=variant % 5 == 0)

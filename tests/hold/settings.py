@@ -30,6 +30,7 @@ GIVEN = {
     "ACTION": '{root = "/srv/project", sandbox = "none", hosts = ["api.example.com"], cpu_s = 9}',
     "CREATOR": "ada",
     "UNKNOWN_TOOLS": "allow",
+    "TOOLS": "shop.tools:TOOLS",
     "POLICY": '[{tool = "shell", args = {command = "^rm"}, then = "reject", reason = "no"}]',
     "SCANNERS": '[{command = ["gosec"], timeout_s = 9.0, levels = {error = "ask"}}]',
     "SOLE_SEAT": "allow-low-risk",

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from council.core import effects as do
@@ -68,6 +69,7 @@ def of(kind: Any, field: str = "") -> st.SearchStrategy[Any]:
         float: NUMBERS,
         bool: st.booleans(),
         NoneType: st.none(),
+        UnsetType: st.just(UNSET),
     }
     if kind in simple:
         return simple[kind]

@@ -227,6 +227,9 @@ def test_the_layout_is_as_written_down() -> None:
     found = msgpack.unpackb(encode(proposal({"f": 1}, requester=ASKS)))
     assert found[:2] == [1, 2]
     assert found[10][6:] == [[], ["deploy-bot", "ada", "web-3", None, None]]
+    found = msgpack.unpackb(encode(proposal({"f": 1}, key="order-17")))
+    assert found[:2] == [1, 3]
+    assert found[10][6:] == [[], None, "order-17"]
     assert msgpack.unpackb(encode(info({"f": [1]})))[10] == ["note", "", {"f": [1]}]
     found = msgpack.unpackb(encode(vote(metadata=TRACED)))
     assert (found[:2], found[11:]) == ([1, 1], [[PARENT, "vendor=t61rcWkgMzE,other=1"]])
@@ -245,8 +248,8 @@ def test_times_at_the_edge() -> None:
 def test_a_higher_minor_version_may_append() -> None:
     def change(found: list[Any]) -> None:
         found[1] = 7
-        found[10].append("new in the content")
-        found[10][2].append({"new": "in the action"})
+        found[10].extend([None, "new in the content"])
+        found[10][2].extend([None, {"new": "in the action"}])
         found[10][6][0].append("new in the turn")
         found[10][7].append("new in the requester")
         found[11].append("new in the metadata")
@@ -281,6 +284,24 @@ def test_what_1_2_added_leaves_other_envelopes_as_they_were() -> None:
     given = proposal({"f": 1}, history=SESSION)
     asked = given.model_copy(update={"content": given.content.model_copy(update={"requester": ASKS})})
     assert decode(rewritten(asked, lambda found: (put(1, value=1)(found), found[10].pop()))) == given
+
+
+def test_an_authorization_stands_in_one_version_and_one_place() -> None:
+    allows = {"executor": "bob.exec", "operations": ["write"], "resources": ["file:/srv/x"]}
+    content = {"summary": "s", "action": {"tool": "t", "args": {"f": 1}, "authorization": allows}}
+    given = proposal({"f": 1}).model_copy(update={"content": Proposal.checked(content)})
+    data = encode(given)
+    assert decode(data) == given
+    assert data[2] == 3
+    assert refused(rewritten(given, put(1, value=2))).field == "content.action"
+    assert refused(rewritten(given, put(10, 2, 2, value=None))).field == "version"
+    for value, place in (
+        ({}, ""),
+        ([1], ".operations"),
+        (["bob.exec", ["fly"], [], 1, 1.0, 1.0], ".operations[0]"),
+    ):
+        error = refused(rewritten(given, put(10, 2, 2, value=value)))
+        assert error.field == f"content.action.authorization{place}", error
 
 
 def test_a_requester_stands_in_one_version_and_one_place() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -146,7 +147,9 @@ def test_an_override_loosens_nothing(section: dict[str, Any]) -> None:
     gates = {"requires_user_approval": True, **section.get("safety_gates", {})}
     strict = weighed(**{**section, "safety_gates": gates})
     gates = {**gates, "constitutional_override": "the user told me to"}
-    assert weighed(**{**section, "safety_gates": gates}) == strict
+    found = weighed(**{**section, "safety_gates": gates})
+    assert replace(found, notes=()) == strict
+    assert found.notes == (("override", "the user told me to"),)
 
 
 def test_a_models_own_count_of_tokens_settles_nothing() -> None:

@@ -308,6 +308,11 @@ BUGS = (
     ),
     Bug("anybody tells of it", "core.proposals:_approved", "proposer != report.sender", "False"),
     Bug("what was rejected may run", "core.proposals:_approved", "not closed.decision:", "False:"),
+    Bug("a token may be used for ever", "core.tokens:_ended", "if token.spent():", "if False:"),
+    Bug("a use is not counted", "core.tokens:asked", "(*token.uses, counted)", "token.uses"),
+    Bug("other arguments may be run", "core.tokens:_differs", "request.arguments != terms.digest", "False"),
+    Bug("other resources may be used", "core.tokens:_differs", "if each not in allowed", "if False"),
+    Bug("another tool may be run", "core.tokens:_differs", "request.tool != token.tool", "False"),
 )
 
 # What carries the bytes; looked for in the real shell (test_shell.py).

@@ -212,6 +212,7 @@ def _known(driver: Any) -> dict[str, Any]:
         "rules": (state.rules, state.ruled_from, state.epoch, state.with_human),
         "open": state.open,
         "calls": (state.calls, state.paid),
+        "governance": state.governance,
         "counts": driver.announcements.counts,
         "refused": driver.refused,
         "announced": driver.announcements.announced,

@@ -28,7 +28,7 @@ from council.runtime.commit import Commit
 from council.runtime.driver import Driver
 from council.runtime.messages import reference
 from tests.core.invariants import check
-from tests.sim import compare
+from tests.sim import compare, crew
 from tests.sim.life import Life, Writing, name_of
 from tests.sim.mortality import Mortality
 from tests.sim.telling import Telling
@@ -153,6 +153,7 @@ class Coordinators(Telling, Mortality):
             now,
             new_id=self._new_id,
             humans=humans,
+            executors={crew.NAME: self.keys[crew.NAME]},
             decided=decided or self.disk.decided,
         )
 

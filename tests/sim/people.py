@@ -351,6 +351,7 @@ def propose(world: World, pen: Pen, motion: Motion, *, variant: str = "") -> Sai
             "wait_for": motion.wait_for,
             "supersedes": old,
             "history": [{"role": role, "text": text} for role, text in history_of(seed, motion.number)],
+            "action": _action(world, motion.number),
         },
         role="proposer",
         msg_id=pid,
@@ -358,6 +359,22 @@ def propose(world: World, pen: Pen, motion: Motion, *, variant: str = "") -> Sai
         risk_level=motion.risk,
         facts={"budget": motion.budget_s, "wait_for": motion.wait_for, "supersedes": old},
     )
+
+
+def _action(world: World, number: int) -> dict[str, Any] | None:
+    """What a motion asks the crew to run, for some motions of some seeds."""
+    seed = world.plan.seed
+    if unit(seed, "governed", number) >= world.plan.rates.get("govern", 0.0):
+        return None
+    allows = {
+        "executor": "crew",
+        "operations": ["write"],
+        "resources": ["file:/srv/x"],
+        "uses": 1 + int(3 * unit(seed, "uses", number)),
+        "ttl_s": 1.0 + 300.0 * unit(seed, "ttl of", number),
+        "timeout_s": 0.5 + 30.0 * unit(seed, "timeout of", number),
+    }
+    return {"tool": "write", "args": {"n": number}, "authorization": allows}
 
 
 def forged(world: World, said: Said, label: str) -> Said:

@@ -10,6 +10,7 @@ from council.core.effects import (
     AnnounceEscalation,
     AnnounceOutcome,
     AnnounceStart,
+    IssueToken,
 )
 from council.core.proposals import how_it_stands
 from council.core.state import Decision
@@ -105,6 +106,8 @@ class Telling:
         waited_s = writing.begun_s - max(writing.idle_s, life.arrived_s[message.ref])
         compare.hold("hurry", waited_s <= 0.0, f"{session} waited {waited_s} s for a write that lingered")
         said = self.unanswered.pop((session, message.ref), None)
+        if said is not None and self._heard_of(said, session, message):
+            return
         if said is not None and isinstance(message, Acknowledged):
             self.acknowledged.append(said)
 
@@ -120,6 +123,8 @@ class Telling:
                 compare.words(self.oracle, effect.decision, how_it_stands(self.shadow.state, pid), "the feed")
                 self.tell("decided: {} {} ({})", pid, effect.decision.outcome, effect.decision.reason)
                 self._act_on(pid)
+            elif isinstance(effect, IssueToken):
+                self._race(effect.token)
             elif isinstance(effect, AnnounceOutcome):
                 closed = self.shadow.state.closed.get(effect.report.proposal_id)
                 told = [digest for _, _, digest in closed.reports] if closed is not None else []

@@ -16,10 +16,11 @@ from council.agents.messaging.seat_messages import Letter
 from council.core.state import Budget, Caps, Rules
 from council.runtime.messages import Told
 from tests.core.invariants import check
-from tests.sim import compare, people
+from tests.sim import compare, crew, people
 from tests.sim import plan as plans
 from tests.sim.callers import Callers
 from tests.sim.coordinators import Coordinators
+from tests.sim.crew import Crew
 from tests.sim.disk import Disk
 from tests.sim.life import Killed, Life
 from tests.sim.memory import Memory
@@ -33,7 +34,7 @@ WALL_0 = 1_700_000_000.0
 T_MAX = 20_000.0
 
 
-class World(Callers, Network, Coordinators):  # these are apart to keep it readable
+class World(Callers, Crew, Network, Coordinators):  # these are apart to keep it readable
     """One seed's history. ``drop`` names faults and proposals to leave out; ``story`` takes its lines."""
 
     def __init__(
@@ -49,7 +50,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         self.t = self.jumped_s = 0.0
         self.fired: list[str] = []
         self.council_id = f"sim.{plan.seed}"
-        names = (*plan.seats, *plan.clients, *plan.humans, "mallory")
+        names = (*plan.seats, *plan.clients, *plan.humans, crew.NAME, "mallory")
         self.keys = {name: name_of(plan.seed, "key", name, digits=64).encode()[:32] for name in names}
         self.rules = Rules(
             seats=plan.seats,
@@ -68,6 +69,8 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         for names_, role in ((plan.clients, "proposer"), (plan.humans, "human")):
             for name in names_:
                 self.pens[name] = people.Pen(self, name, role, self.keys[name])
+        self.pens[crew.NAME] = crew.pen_of(self)
+        self.raced, self.ran = set(), {}
         self.lateness_s = 3.0 if "late_timer" in plan.rates else 0.0
         self.memory = Memory(self._oracle)
         self.disk = Disk()

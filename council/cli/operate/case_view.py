@@ -19,7 +19,7 @@ from council.kinds.phrases import certainty
 from council.kinds.text import span
 from council.protocol.envelope import Proposal
 from council.protocol.values import plain
-from council.runtime.open_escalations import OpenEscalation, reason_of, tool_text
+from council.runtime.open_escalations import OpenEscalation, allows_text, reason_of, tool_text
 
 BODY_CHARS_MAX = 20_000  # of a proposal's text; council show --json has all of it
 
@@ -63,6 +63,8 @@ def _proposed(story: Story) -> Iterator[RenderableType]:
         for name, value in content.action.args.items():
             said = json.dumps(plain(value), ensure_ascii=False)
             yield _indented(Text.assemble(text(name, DIM), " = ", text(said)))
+        if allows := allows_text(content.action):
+            yield text(f"allows: {allows}", DIM)
     if story.decision is not None:
         yield text(story.decision.summary)
     elif submitted is not None:

@@ -1,0 +1,271 @@
+"""An executor: the party that runs approved actions, in a process of its choice (rules 5).
+
+It joins with a key of its own. For each run it asks the council for a use of the action's token, with the digest of
+the arguments that it was handed. It runs once the council has acknowledged the request, which waits until the use is
+on disk (rules 4.7). Then it reports what came of it. A request is acknowledged to the process that made it alone: a
+new process has no request of an earlier one, so that nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from council.action.tool import Tool, ToolResult
+from council.agents.messaging.ids import new_id
+from council.agents.messaging.logs import get_logger
+from council.core.state import UseOutcome, token_id_of
+from council.journal.entries import Asked, wanted
+from council.protocol.envelope import Action, Proposal
+from council.protocol.errors import CallerError, CouncilError, NoAnswer, Refused
+from council.protocol.packet import args_digest
+from council.protocol.values import plain
+from council.runtime.questions import AskEvents, AskHistory, AskStatus, AskTokens
+from council.runtime.session import Port, Session
+
+log = get_logger("council")
+T = TypeVar("T")
+# Characters of a run's output that its report holds; the report has the digest of all of it.
+OUTPUT_CHARS_MAX = 10_000
+# A tool ends by itself about when its time is up. One that does not is left behind after this many seconds more.
+LEFT_BEHIND_S = 5.0
+EVENTS_READ, EVENTS_WAIT_S = 500, 10.0
+DONE_KEPT = 1_000
+LATE = "not run: the grant came too late"
+
+
+class Done(NamedTuple):
+    """What came of a run. ``reported``: the council has the report on disk."""
+
+    outcome: UseOutcome
+    result: ToolResult
+    reported: bool
+
+
+class Executor:
+    """One executor, on one event loop. ``tools`` are those that it runs, by name; others may be added later."""
+
+    def __init__(
+        self, port: Port, name: str, key: bytes, call_timeout_s: float, tools: Mapping[str, Tool]
+    ) -> None:
+        self.tools = tools
+        self._session = Session(port, name, "executor", key, call_timeout_s)
+        self._run = secrets.token_hex(8)
+        self.begun: dict[str, asyncio.Task[None]] = {}  # by proposal; a few are kept once they are done
+
+    @property
+    def name(self) -> str:
+        return self._session.name
+
+    async def open(self) -> None:
+        """Joins the council. What an earlier process of this name had under way then has an unknown outcome.
+
+        Raises as ``Session.open`` does.
+        """
+        await self._session.open()
+        await self._session.inform(None, "executor", "", {"run": self._run})
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def perform(self, proposal_id: str, tool: str, args: Mapping[str, Any], timeout_s: float) -> Done:
+        """Runs an approved action once, and reports it. ``timeout_s`` is the time that its run has.
+
+        Raises CallerError for an unknown tool or wrong arguments; Refused, which names what differs from what was
+        approved; NoAnswer if the council did not grant it in time. Then nothing was run.
+        """
+        found = self.tools.get(tool)
+        if found is None:
+            raise CallerError(f"{self.name} has no tool {tool!r}; it has {', '.join(self.tools) or 'none'}")
+        await _on_thread(lambda: found.check(args))
+        resources = await _on_thread(lambda: found.resources(args))
+        request = {
+            "run": self._run,
+            "token": token_id_of(proposal_id),
+            "tool": tool,
+            "operations": tuple(found.operations),
+            "resources": resources,
+            "arguments": args_digest(args),
+        }
+        ends_s = asyncio.get_running_loop().time() + timeout_s
+        use_id = new_id()
+        try:
+            await self._session.inform(proposal_id, "use", "", request, use_id)
+        except Refused:
+            raise
+        except CouncilError as error:  # it may be counted, and is not run
+            await self._report(proposal_id, use_id, "cancelled", _nothing(f"not run: {error.message}"))
+            raise
+        left_s = ends_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            await self._report(proposal_id, use_id, "cancelled", _nothing(LATE))
+            raise NoAnswer(
+                f"{tool} was {LATE}, after {timeout_s:g} s", waited_s=timeout_s, proposal_id=proposal_id
+            )
+        outcome, result = await _carry_out(found, args, left_s)
+        return Done(outcome, result, await self._report(proposal_id, use_id, outcome, result))
+
+    async def _report(self, proposal_id: str, use_id: str, outcome: UseOutcome, result: ToolResult) -> bool:
+        """Reports what came of a use, and returns whether the council has it. Without it the outcome is unknown."""
+        whole = result.output.encode(errors="backslashreplace")
+        data = {
+            "use": use_id,
+            "outcome": outcome,
+            "sandbox": result.sandbox,
+            "exit_code": result.exit_code,
+            "output": hashlib.sha256(whole).hexdigest(),
+        }
+        try:
+            await self._session.inform(proposal_id, "result", report_text(result), data)
+        except CouncilError as error:
+            log.warning("the result of an action was not reported", proposal=proposal_id, why=error.message)
+            return False
+        return True
+
+    async def refuse(self, proposal_id: str, action: Action, why: str) -> None:
+        """Reports that an approved action can't be run here, on a use of its token: so its proposer hears of it."""
+        assert action.authorization is not None
+        use_id = new_id()
+        request = {
+            "run": self._run,
+            "token": token_id_of(proposal_id),
+            "tool": action.tool,
+            "operations": action.authorization.operations,
+            "resources": action.authorization.resources,
+            "arguments": args_digest(action.args),
+        }
+        await self._session.inform(proposal_id, "use", "", request, use_id)
+        await self._report(proposal_id, use_id, "failed", _nothing(f"not run: {why}"))
+
+
+async def serve(executor: Executor, port: Port) -> None:
+    """Runs each action whose token is issued to ``executor``, once, as the council announces it; until cancelled.
+
+    A token that was issued while nobody served is run too, unless it has expired or was used. Raises CouncilError
+    if the council is lost, or has lost its place; calling it again goes on.
+    """
+    await executor.open()
+    after = (await port.ask(AskStatus()))["events"]
+    begun = executor.begun
+
+    def begin(proposal_id: str) -> None:
+        if proposal_id in begun:
+            return
+        begun[proposal_id] = asyncio.get_running_loop().create_task(_run_issued(executor, port, proposal_id))
+        for each in [each for each, task in begun.items() if task.done()][:-DONE_KEPT]:
+            del begun[each]
+
+    for token in await port.ask(AskTokens()):
+        if token.executor == executor.name and token.standing == "live" and not token.uses:
+            begin(token.proposal_id)
+    while True:
+        for event in await port.ask(AskEvents(after, EVENTS_READ, EVENTS_WAIT_S)):
+            after = event["cursor"]
+            if event["kind"] == "token":
+                token = event["data"]["token"]
+                if token["terms"]["executor"] == executor.name:
+                    begin(token["proposal_id"])
+
+
+async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:
+    """Reads what was approved from the journal, and runs it."""
+    try:
+        asked: Asked = {"proposal": proposal_id, "types": ["proposal"], "envelopes": True, "limit": 1}
+        (entry,) = await port.ask(AskHistory(wanted(asked)))
+        assert entry.envelope is not None
+        content = entry.envelope.content
+        assert isinstance(content, Proposal)
+        action = content.action
+        assert action is not None
+        assert action.authorization is not None
+        try:
+            await executor.perform(
+                proposal_id, action.tool, plain(action.args), action.authorization.timeout_s
+            )
+        except Refused as error:
+            log.warning("an approved action was not run", proposal=proposal_id, why=error.message)
+        except CallerError as error:
+            await executor.refuse(proposal_id, action, error.message)
+    except Exception as error:  # noqa: BLE001 - it costs this action only, and others are run
+        why = getattr(error, "message", None) or repr(error)
+        log.warning("an approved action was not run", proposal=proposal_id, why=why)
+
+
+def report_text(result: ToolResult) -> str:
+    """The text of a report: the error and the output, cut, in a form that can be journaled."""
+    text = "\n".join(filter(None, (result.error, result.output)))[:OUTPUT_CHARS_MAX]
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+async def _carry_out(tool: Tool, args: Mapping[str, Any], left_s: float) -> tuple[UseOutcome, ToolResult]:
+    """Runs, verifies, and reverts what is not as intended if the tool can. Never raises."""
+
+    def work() -> tuple[UseOutcome, ToolResult]:
+        result = tool.run(args, timeout_s=left_s)
+        why = tool.verify(args, result) if result.ok else ""
+        if not why:
+            return "ok" if result.ok else "failed", result
+        return "failed", _with_error(result, f"not verified: {why}; {_reverted(tool, args, result)}")
+
+    try:
+        return await asyncio.wait_for(_on_thread(work), left_s + LEFT_BEHIND_S)
+    except TimeoutError:
+        return "unknown", _nothing(f"it did not end within {left_s:.0f} s, and may still run")
+    except CallerError as error:
+        return "failed", _nothing(error.message)
+    except Exception as error:  # noqa: BLE001 - the tool's own code
+        return "failed", _nothing(f"{type(error).__name__}: {error}")
+
+
+def _reverted(tool: Tool, args: Mapping[str, Any], result: ToolResult) -> str:
+    revert = getattr(tool, "revert", None)
+    if revert is None:
+        return f"{tool.name} has no revert"
+    try:
+        revert(args, result)
+    except Exception as error:  # noqa: BLE001 - the tool's own code
+        return f"it could not be reverted: {type(error).__name__}: {error}"
+    return "it was reverted"
+
+
+def _with_error(result: ToolResult, error: str) -> ToolResult:
+    return replace(result, ok=False, error=error)
+
+
+def _nothing(error: str) -> ToolResult:
+    return ToolResult(False, "", error, None, "", 0.0, False)
+
+
+def _on_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """The result of ``work``, on a daemon thread of its own: a tool that hangs blocks nothing else, also no exit."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(found: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(found)  # type: ignore[arg-type]
+
+    def call() -> None:
+        found, error = None, None
+        try:
+            found = work()
+        except Exception as raised:  # noqa: BLE001 - it is the future's
+            error = raised
+        except BaseException as raised:  # noqa: BLE001 - a thread can't end the program
+            error = RuntimeError(f"{type(raised).__name__}: {raised}")
+        try:
+            loop.call_soon_threadsafe(settle, found, error)
+        except RuntimeError:  # the loop was closed while the tool hung
+            return
+
+    threading.Thread(target=call, name="council-tool", daemon=True).start()
+    return future

@@ -1,0 +1,60 @@
+"""The council's own executor on Ray: an actor of its own, which is killed (rules 5)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from council import Council
+from council.protocol.errors import CallerError, NameTaken, OutcomeUnknown
+from council.runtime.session import Session
+from tests.patience import HANG_S, until
+
+TOOLS = "tests.ray.tools:TOOLS"
+
+
+def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    file, gate = tmp_path / "file", tmp_path / "gate"
+    with (
+        Council.launch(name="acts", store="memory", tools=TOOLS, sender="bob") as council,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with pytest.raises(CallerError, match="the known tools are append"):
+            council.act("remove", {"path": str(file)})
+        with pytest.raises(CallerError, match="path: found None, expected a text"):
+            council.act("append", {})
+        assert list(council.history(types=["proposal"])) == []
+
+        done = council.act("append", {"path": str(file)})
+        assert done
+        assert (done.output, done.sandbox) == (file.read_text().strip(), "outside")
+        pids = {os.getpid(), council.status()["pid"]}
+        assert int(done.output) not in pids
+
+        port = council._handle.port
+        stranger = Session(port, "executor", "executor", b"x" * 32, HANG_S)
+        with pytest.raises(NameTaken):
+            council._handle.wait(stranger.open())
+
+        file.unlink()
+        acting = pool.submit(council.act, "append", {"path": str(file), "gate": str(gate)})
+        pid = int(until(lambda: file.exists() and file.read_text().strip()))
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(OutcomeUnknown, match="began anew before it reported a result"):
+            acting.result(timeout=HANG_S)
+        gate.touch()
+        assert file.read_text() == f"{pid}\n"  # it was not run again
+        (unknown,) = [token for token in council.tokens() if token.standing == "unknown"]
+        assert (unknown.executor, len(unknown.uses)) == ("executor", 1)
+        alerts = [event.data for event in council.events(follow=False) if event.kind == "alert"]
+        assert [alert["kind"] for alert in alerts] == ["outcome_unknown"]
+        assert council.status()["tokens"] == {"live": 0, "under_way": 0, "unknown": 1}
+
+        assert council.act("append", {"path": str(file)}, summary="Append again")  # another run of it goes on
+        assert len(file.read_text().split()) == 2
