@@ -1,4 +1,4 @@
-"""The tools that a council's own executor runs: those that its settings name."""
+"""The tools that a council's own executor runs: the built-in ones, and those that its settings name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import operator
 from collections.abc import Iterable
 
+from council.action.builtin import builtin_tools
 from council.action.tool import Tool
 from council.config.settings import CouncilConfig
 from council.protocol.errors import ConfigError
@@ -15,12 +16,14 @@ EXECUTOR = "executor"
 
 
 def tools_of(config: CouncilConfig) -> dict[str, Tool]:
-    """The tools of the setting ``tools``, by name. Imports their module, and so runs its code.
+    """The built-in tools that ``[action]`` allows, and those of the setting ``tools``, by name.
 
-    Raises ConfigError for a path that leads to something else than a tool or a list of tools.
+    Imports the module of ``tools``, and so runs its code. Raises ConfigError for a path that leads to something else
+    than a tool or a list of tools, and as ``builtin_tools`` does.
     """
+    builtin = builtin_tools(config.action)
     if config.tools is None:
-        return {}
+        return builtin
     module, _, attribute = config.tools.partition(":")
     try:
         found = operator.attrgetter(attribute)(importlib.import_module(module))
@@ -33,7 +36,9 @@ def tools_of(config: CouncilConfig) -> dict[str, Tool]:
     tools = {each.name: each for each in listed}
     if len(tools) < len(listed):
         raise _wrong(config.tools, "two of the tools have the same name")
-    return tools
+    if both := ", ".join(sorted(builtin.keys() & tools)):
+        raise _wrong(config.tools, f"{both} is the name of a built-in tool: give yours another")
+    return {**builtin, **tools}
 
 
 def _wrong(path: str, why: str) -> ConfigError:

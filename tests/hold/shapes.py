@@ -197,6 +197,8 @@ def alone(folder: Path) -> Iterator[tuple[str, int, Any]]:
     }
     Path("episode.json").write_text(json.dumps([seen, {"header": {}}]), encoding="utf-8")
     yield run("validate", "episode.json")
+    yield run("schema", "list")
+    yield run("schema", "export", "schemas")
     yield run("propose", "Rotate the staging key", "--wait-for", "all", "--inline")
     yield run("propose", "Run it", "--action", "shell", '{"command": "rm -rf /"}', "--inline")
     title, code, document = run("review", str(PATCH), "--inline")
