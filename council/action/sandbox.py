@@ -24,14 +24,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from council.action import confine, syscall_filter
 from council.action.tool import ToolResult
 from council.protocol.errors import OperatorError
 
-BUBBLEWRAP, LANDLOCK, NONE = "bubblewrap", "landlock", "none"
 Level = Literal["bubblewrap", "landlock", "none"]
+BUBBLEWRAP: Final = "bubblewrap"
+LANDLOCK: Final = "landlock"
+NONE: Final = "none"
 # What a result says of each level. Landlock judges the opening of files, and no change of modes and times.
 LEVELS: dict[Level, str] = {
     BUBBLEWRAP: "bubblewrap",
