@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hmac
 import inspect
-import secrets
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,10 +88,14 @@ class Acting(Protocol):
 
 
 class Tools:
-    """The tools of the client ``sender``, and the executor that runs them in its process."""
+    """The tools of the client ``sender``, and the executor that runs them in its process.
 
-    def __init__(self, port: Port, sender: str, config: CouncilConfig, *, inline: bool) -> None:
+    The executor's key follows from the client's ``key``, so that a client that comes back has the same executor.
+    """
+
+    def __init__(self, port: Port, sender: str, key: bytes, config: CouncilConfig, *, inline: bool) -> None:
         self._port, self._config, self._inline = port, config, inline
+        self._key = hmac.digest(key, b"executor", "sha256")
         self._name = f"{sender[:_SENDER_CHARS_MAX]}.exec"
         self.own: dict[str, Tool] = {}
         self._executor: Executor | None = None
@@ -128,9 +132,8 @@ class Tools:
         """This client's executor, which joins when it is first needed."""
         async with self._opening:
             if self._executor is None:
-                key = secrets.token_bytes(32)
                 tools = ChainMap(self.own, self._installed)
-                executor = Executor(self._port, self._name, key, self._config.call_timeout_s, tools)
+                executor = Executor(self._port, self._name, self._key, self._config.call_timeout_s, tools)
                 await executor.open()
                 self._executor = executor
             return self._executor
