@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from council.agents.messaging import logs
-from council.cli.decide import commands, estimate
+from council.cli.decide import commands, estimate, rfc
 from council.cli.decide.cancel import cancel
 from council.cli.examples import examples
 from council.cli.operate import cluster, dashboard, up_down
@@ -102,6 +102,7 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "answer": commands.answer,
         "cancel": cancel,
         "estimate": estimate.estimate,
+        "rfc": rfc.app,
         "demo": commands.demo,
     },
     "Run a council": {
