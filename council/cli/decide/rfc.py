@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from council.cli.decide import submit
-from council.cli.options import Address, Config, Inline, Json, Launch, Name, RiskOption, Timeout, WaitForHuman
-from council.cli.options import Risk as RiskLevel
+from council.cli.options import (
+    Address,
+    Config,
+    Inline,
+    Json,
+    Launch,
+    Name,
+    Risk,
+    RiskOption,
+    Timeout,
+    WaitForHuman,
+)
 from council.cli.reach import Where
 from council.cli.record.sources import Name as JournalName
 from council.cli.record.sources import reading
@@ -33,8 +43,8 @@ app = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The RFC: a Markdown file with front matter.")]
 REVIEWERS = (PRIME, LITE)
 NO_JOURNAL = (
-    "--inline and --launch keep no journal unless the settings name a store, and council rfc merge reads the decision "
-    'there: give --config FILE with store = "council.db", or use a council that is up'
+    "council rfc merge reads the decision in the journal, which --inline and --launch keep only in a store that the "
+    'settings name: give --config FILE with store = "council.db", or use a council that is up'
 )
 _ID = re.compile("[0-9a-f]{8,32}")
 
@@ -72,7 +82,7 @@ def propose(file: File, json: Json = False) -> int:
 @app.command()
 def review(
     file: File,
-    risk: RiskOption = RiskLevel.low,
+    risk: RiskOption = Risk.low,
     timeout: Timeout = None,
     wait_for_human: WaitForHuman = False,
     name: Name = None,
@@ -85,22 +95,27 @@ def review(
     """Have Prime, Lite and the other seats vote on a proposed RFC.
 
     The proposal has the file's exact text, its sha256, and the difference from the merged version. The decision waits
-    for every seat, and is noted in rfcs/.decisions/ under the sha256. Exits 1 if the RFC is rejected, and 3 if a human
-    must decide.
+    for every seat, and is noted in rfcs/.decisions/ under the sha256. Exits 1 if the RFC is rejected, and 3 if a
+    human must decide.
 
     No settings are read from the repository unless --config names them.
     """
     from council.cli.decide import rfc_files as files
+    from council.config.settings import MEMORY
 
     rfc, _ = files.read(file)
     if rfc.fields["status"] != files.PROPOSED:
         raise UsageFault(f"{rfc.name} is a draft; first: council rfc propose {file}")
     if rfc.merged.data == rfc.data:
         raise UsageFault(f"{rfc.name} is merged already, with the same bytes, as {rfc.merged.path}")
-    where = Where(config and config.absolute(), name, address, inline, launch, trusts_folder=False)
-    if (inline or launch) and where.loaded().config.store in (None, "memory"):
-        raise UsageFault(NO_JOURNAL)
     report = Report(as_json=json)
+    if _noted(_note_of(rfc), "outcome") == "rejected":
+        see = f"see council show {_noted(_note_of(rfc), 'proposal_id')}"
+        why = f"the council has rejected these bytes (sha256 {rfc.sha256}): change them, then review; {see}"
+        return report.error(_refused(rfc, why), REJECTED)
+    where = Where(config and config.absolute(), name, address, inline, launch, trusts_folder=False)
+    if (inline or launch) and where.loaded().config.store in (None, MEMORY):
+        raise UsageFault(NO_JOURNAL)
 
     def record(decision: Decision, council: str) -> dict[str, Any]:
         noted = {
@@ -171,11 +186,11 @@ def _refused(rfc: Rfc, why: str, *, code: str = "rfc_refused", **facts: Any) -> 
     return Refused(f"{rfc.name} is not merged: {why}", code=code, sha256=rfc.sha256, **facts)
 
 
-def _note_of(rfc: Rfc, sha256: str = "") -> Path:
+def _note_of(rfc: Rfc) -> Path:
     """The note of the review of these bytes. It only says where to look in the journal."""
     from council.cli.decide.rfc_files import DECISIONS
 
-    return rfc.root / DECISIONS / f"{sha256 or rfc.sha256}.json"
+    return rfc.root / DECISIONS / f"{rfc.sha256}.json"
 
 
 def _proposal_id(rfc: Rfc) -> str:

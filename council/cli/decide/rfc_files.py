@@ -16,6 +16,7 @@ from pathlib import Path
 
 from council.cli.decide.changes import Git
 from council.cli.report import UsageFault
+from council.config.files import whole
 from council.kinds.text import line
 
 RFC_BYTES_MAX = 256 * 2**10  # with the difference from the merged version it fits into a proposal
@@ -119,7 +120,7 @@ def _bytes(path: Path) -> bytes:
 def _fields(data: bytes, name: str) -> dict[str, str]:
     """The fields between the two lines ``---`` at the top of the file."""
     try:
-        lines = data.decode("utf-8").splitlines()
+        lines = [each.removesuffix("\r") for each in data.decode("utf-8").split("\n")]
     except UnicodeDecodeError as error:
         raise UsageFault(f"{name} is not text in UTF-8") from error
     if lines[:1] != ["---"] or "---" not in lines[1:]:
@@ -174,33 +175,29 @@ def proposed(data: bytes) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replaces a file as a whole. Raises UsageFault."""
+    """Replaces a file as a whole, and keeps its mode. Raises UsageFault."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".rfc-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(temporary, mode)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
+        with whole(path) as file:
+            file.write(data)
+        path.chmod(mode)
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}") from error
 
 
 def unclean(rfc: Rfc, git: Git) -> str:
     """Why the repository can't take the merge now; empty if it can."""
-    if git.run("diff-index", "--cached", "--quiet", "HEAD", "--", f":(literal){rfc.name}").returncode:
-        return f"{rfc.name} has changes in the index: commit them or take them out (git restore --staged)"
     target = rfc.merged.path
-    if git.output("status", "--porcelain", "--untracked-files=all", "--ignored", "--", f":(literal){target}"):
-        return f"{target} differs from HEAD: commit it or restore it first"
-    folder = (rfc.root / MERGED).resolve()
-    if folder != rfc.root.resolve() / MERGED:
-        return f"{MERGED} is a link to {folder}: it must be a folder of the repository"
+    for name in (rfc.name, target):
+        if git.run("diff-index", "--cached", "--quiet", "HEAD", "--", f":(literal){name}").returncode != 0:
+            return f"{name} has changes in the index: commit them, or take them out (git restore --staged)"
+    folder = rfc.root / MERGED
+    if folder.resolve() != rfc.root.resolve() / MERGED:
+        return f"{MERGED} is a link to {folder.resolve()}: it must be a folder of the repository"
+    path = rfc.root / target
+    if (_bytes(path) if os.path.lexists(path) else None) != rfc.merged.data:
+        return f"{target} differs from HEAD: commit it, or restore it"
     return ""
 
 
@@ -223,9 +220,13 @@ def merge(rfc: Rfc, git: Git, message: str) -> tuple[str, bool]:
     git.output(
         "update-ref", "-m", f"council rfc merge: {target}", "HEAD", commit, head
     )  # only if HEAD is as read
-    for change in changes:
-        git.output("update-index", *change)
-    write(rfc.root / target, rfc.data)
+    try:
+        for change in changes:
+            git.output("update-index", *change)
+        write(rfc.root / target, rfc.data)
+    except UsageFault as error:
+        how = f"bring index and files to it with: git restore --staged --worktree {target}"
+        raise UsageFault(f"merged in commit {commit}, but {error}; {how}") from error
     if _bytes(rfc.path) != rfc.data:
         return commit, False
     rfc.path.unlink()
