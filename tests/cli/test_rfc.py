@@ -16,14 +16,25 @@ import pytest
 from council.agents.mind import Opinion
 from council.api.client import Council
 from council.cli.decide import rfc_files, submit
-from tests.cli.conftest import Cli, Repository, council_of, says
+from tests.cli.conftest import Cli, Repository, Said, council_of, says
 
 Up = Callable[[Council], Council]
 
-TEXT = "---\ntitle: Retry twice\nstatus: draft\nauthor: Ada\n---\n\n# Retry twice\n\nA call is tried again two times.\n"
+TEXT = "---\ntitle: Retry twice\nstatus: draft\nauthor: Ada\n---\n\nA call is tried again two times.\n"
 FILE = "rfcs/retry.md"
 TARGET = "rfcs/merged/0001-retry.md"
 YES, NO = Opinion.yes("it is clear", confidence=0.9), Opinion.no("no limit is named", confidence=0.9)
+
+
+@pytest.fixture
+def cli(cli: Cli, home: Path) -> Cli:
+    """As the command line of each process: a command that has connected has left the working folder."""
+
+    def run(*arguments: str) -> Said:
+        os.chdir(home)
+        return cli(*arguments)
+
+    return run
 
 
 def sha256(text: str) -> str:
@@ -68,7 +79,6 @@ def test_an_rfc_is_proposed_reviewed_and_merged_as_it_was_voted_on(
     cli: Cli, repository: Repository, merging: Any, tmp_path: Path, up: Up
 ) -> None:
     path = written(repository, TEXT.replace("\n", "\r\n") + "é \u2028 end, with no newline")
-    hook = repository.path / ".git/hooks/pre-commit"
     for name in ("pre-commit", "commit-msg", "post-commit", "reference-transaction"):
         hook = repository.path / ".git/hooks" / name
         hook.parent.mkdir(exist_ok=True)

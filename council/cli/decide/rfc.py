@@ -58,17 +58,16 @@ def propose(file: File, json: Json = False) -> int:
     """
     from council.cli.decide import rfc_files as files
 
-    rfc, _ = files.read(file)
+    rfc, _ = files.read(file, propose=True)
     if rfc.fields["status"] != files.DRAFT:
         raise UsageFault(f"{rfc.name} is proposed already; next: council rfc review {file}")
-    files.write(rfc.path, files.proposed(rfc.data))
-    rfc, _ = files.read(file)
     submit.check(rfc.summary, rfc.body, {"risk": "low", "wait_for": "all"})
+    files.write(rfc.path, rfc.data)
     before = rfc.merged.data
     document = {
         "file": rfc.name,
         "title": rfc.fields["title"],
-        "status": rfc.fields["status"],
+        "status": files.PROPOSED,
         "author": rfc.fields["author"],
         "sha256": rfc.sha256,
         "merged": None if before is None else {"file": rfc.merged.path, "sha256": files.digest(before)},

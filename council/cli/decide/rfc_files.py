@@ -82,8 +82,11 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read(file: Path) -> tuple[Rfc, Git]:
-    """The RFC in a file, and its repository. Raises UsageFault for a file that is no RFC or in no repository."""
+def read(file: Path, *, propose: bool = False) -> tuple[Rfc, Git]:
+    """The RFC in a file, and its repository. Raises UsageFault for a file that is no RFC or in no repository.
+
+    ``propose``: the bytes that the file will have when it is proposed; ``fields`` are those that it has.
+    """
     path = file.absolute()
     named = _SLUG.fullmatch(path.name)
     if named is None:
@@ -101,6 +104,8 @@ def read(file: Path) -> tuple[Rfc, Git]:
         raise UsageFault(f"there is no file {file}; it is merged as {merged.path}")
     data = _bytes(path)
     fields = _fields(data, name)
+    if propose:
+        data = _proposed(data)
     return Rfc(root, name, data, fields, merged, _difference(git, merged, name, data)), git
 
 
@@ -168,7 +173,7 @@ def _difference(git: Git, merged: Merged, name: str, data: bytes) -> str:
     return f"--- {merged.path}\n+++ {name}\n@@{hunks}" if hunks else "none"
 
 
-def proposed(data: bytes) -> bytes:
+def _proposed(data: bytes) -> bytes:
     """The file's bytes with the status ``proposed``, and otherwise as they are."""
     status = re.compile(rb"^(status:[ \t]*)draft(?=[ \t]*\r?$)", re.MULTILINE)
     return status.sub(rb"\g<1>" + PROPOSED.encode(), data, count=1)
