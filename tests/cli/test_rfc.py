@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from council.agents.mind import Opinion
+from council.agents.mind import Opinion, Ruling
 from council.api.client import Council
 from council.cli.decide import rfc_files, submit
-from tests.cli.conftest import Cli, Repository, Said, council_of, says
+from tests.cli.conftest import Chair, Cli, Repository, Said, council_of, says
 
 Up = Callable[[Council], Council]
 
 TEXT = "---\ntitle: Retry twice\nstatus: draft\nauthor: Ada\n---\n\nA call is tried again two times.\n"
 FILE = "rfcs/retry.md"
 TARGET = "rfcs/merged/0001-retry.md"
+ASKS = Chair(Opinion.no("too risky", risk_level="high"), Ruling("human", "a person must see this"))
 YES, NO = Opinion.yes("it is clear", confidence=0.9), Opinion.no("no limit is named", confidence=0.9)
 
 
@@ -183,15 +184,15 @@ def test_bytes_that_changed_after_the_review_are_refused_with_both_digests(
     said = merging(FILE, "--json")
     error = json.loads(said.out)["error"]
     assert (said.code, error["code"]) == (1, "rfc_refused")
-    assert error["facts"] == {"sha256": sha256(changed), "reviewed": [sha256(voted)]}
-    assert sha256(changed) in error["message"]
-    assert sha256(voted) in error["message"]
+    assert (error["facts"]["sha256"], error["facts"]["reviewed"]) == (sha256(changed), [sha256(voted)])
+    assert f"the file has sha256 {sha256(changed)}" in error["message"]
+    assert f"the council reviewed {sha256(voted)}" in error["message"]
     # A note made by hand for the changed bytes names an approved proposal, and the journal knows better.
     notes = repository.path / "rfcs/.decisions"
     forged = (notes / f"{sha256(voted)}.json").read_text("utf-8").replace(sha256(voted), sha256(changed))
     (notes / f"{sha256(changed)}.json").write_text(forged, encoding="utf-8")
     error = json.loads(merging(FILE, "--json").out)["error"]
-    assert error["facts"] == {"sha256": sha256(changed), "reviewed": [sha256(voted)]}
+    assert (error["facts"]["sha256"], error["facts"]["reviewed"]) == (sha256(changed), [sha256(voted)])
     assert repository.git("rev-parse", "HEAD") == head
     path.write_text(voted, encoding="utf-8")
     assert merging().code == 0
@@ -238,7 +239,7 @@ def test_one_that_waits_for_a_human_is_merged_after_the_answer(
     cli: Cli, repository: Repository, merging: Any, tmp_path: Path, up: Up
 ) -> None:
     written(repository, TEXT.replace("draft", "proposed"))
-    minds = council(tmp_path, up, lite=says(Opinion.no("unsure", confidence=0.9, asks_human=True)))
+    minds = council(tmp_path, up, lite=says(YES), prime=ASKS)
     found = reviewed(cli)
     assert (found["exit_code"], found["standing"], found["rfc"]["outcome"]) == (3, "escalated", None)
     said = merging(FILE, "--json")
@@ -291,28 +292,25 @@ def test_without_a_ballot_of_lite_it_is_not_reviewed(
     assert (said.code, "no ballot of lite" in said.err.replace("\n", " ")) == (1, True)
 
 
-def test_an_altered_journal_is_refused(
-    cli: Cli, repository: Repository, merging: Any, tmp_path: Path, up: Up
+@pytest.mark.parametrize("record", ["proposal", "decision"])
+def test_an_altered_record_of_the_journal_is_refused(
+    cli: Cli, repository: Repository, merging: Any, tmp_path: Path, up: Up, record: str
 ) -> None:
-    voted = TEXT.replace("draft", "proposed")
-    path = written(repository, voted)
-    council(tmp_path, up)
-    reviewed(cli)
-    with closing(sqlite3.connect(tmp_path / "store.db")) as store, store:
-        tables = [row[0] for row in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        altered = 0
-        for trigger in store.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            store.execute(f"DROP TRIGGER {trigger[0]}")
-        for table in tables:
-            for column in [row[1] for row in store.execute(f"PRAGMA table_info({table})")]:
-                changed = f"replace(CAST({column} AS TEXT), 'two times', 'ten times')"
-                where = f"instr(CAST({column} AS TEXT), 'two times')"
-                altered += store.execute(f"UPDATE {table} SET {column} = {changed} WHERE {where}").rowcount
-    assert altered
-    path.write_text(voted.replace("two times", "ten times"), encoding="utf-8")
+    written(repository, TEXT.replace("draft", "proposed"))
+    minds = council(tmp_path, up)
+    found = reviewed(cli)
+    (entry,) = minds.history(proposal=found["proposal_id"], types=[record])
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as store:
+        for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            store.execute(f"DROP TRIGGER {name}")
+        where = "WHERE position = ?", (entry.position,)
+        ((content,),) = store.execute(f"SELECT content FROM packet_store {where[0]}", where[1]).fetchall()
+        altered = content[:-1] + bytes([content[-1] ^ 1])
+        store.execute(f"UPDATE packet_store SET content = ? {where[0]}", (altered, *where[1]))
     assert merging().code == 1
-    path.write_text(voted, encoding="utf-8")
-    assert merging().code == 1
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as store:
+        store.execute(f"UPDATE packet_store SET content = ? {where[0]}", (content, *where[1]))
+    assert merging().code == 0
 
 
 def test_a_dirty_index_of_the_file_and_a_changed_place_are_refused(

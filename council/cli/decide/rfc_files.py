@@ -134,9 +134,8 @@ def _fields(data: bytes, name: str) -> dict[str, str]:
     for number, each in enumerate(lines[1 : lines.index("---", 1)], 2):
         field = _FIELD.fullmatch(each)
         if field is None:
-            if each.strip() and not each.startswith(
-                (" ", "\t", "#", "-")
-            ):  # the value of a field of the user's
+            goes_on = each.startswith((" ", "\t", "#", "-"))  # the value of a field of the user's
+            if each.strip() and not goes_on:
                 raise UsageFault(f"{name}, line {number}: expected a field such as title: …")
             continue
         if field[1] in found:
