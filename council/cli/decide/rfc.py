@@ -181,8 +181,8 @@ def merge(
     return report.result({"merged": document}, f"merged as {rfc.merged.path} in commit {commit[:10]}", DONE)
 
 
-def _refused(rfc: Rfc, why: str, *, code: str = "rfc_refused", **facts: Any) -> Refused:
-    return Refused(f"{rfc.name} is not merged: {why}", code=code, sha256=rfc.sha256, **facts)
+def _refused(rfc: Rfc, why: str, **facts: Any) -> Refused:
+    return Refused(f"{rfc.name} is not merged: {why}", code="rfc_refused", sha256=rfc.sha256, **facts)
 
 
 def _note_of(rfc: Rfc) -> Path:
@@ -247,7 +247,8 @@ def _approved(source: HistorySource, rfc: Rfc, proposal_id: str) -> Decision:
         raise _refused(rfc, f"{why}; have it reviewed again", reviewed=[voted[1]] if voted else [])
     decision = story.decision
     if decision is None or decision.outcome == "deferred":
-        raise _refused(rfc, f"proposal {proposal_id} is not decided; {see}", code="rfc_undecided")
+        why = f"{rfc.name} is not merged: proposal {proposal_id} is not decided; {see}"
+        raise Refused(why, code="rfc_undecided", sha256=rfc.sha256)
     if decision.outcome != "approved":
         reasons = "; ".join(f"{each.seat}: {line(each.reason, 200)}" for each in decision.ballots)
         raise _refused(rfc, f"the council has not approved it ({decision.outcome}): {reasons}; {see}")

@@ -27,7 +27,14 @@ FORM = "---\ntitle: …\nstatus: draft\nauthor: …\n---"
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)")
 _SLUG = re.compile(r"(?:[0-9]{4}-)?([a-z0-9](?:[a-z0-9-]{0,78}[a-z0-9])?)\.md")
 _MERGED = re.compile(rf"{MERGED}/([0-9]{{4}})-([a-z0-9-]+)\.md")
-_DIFF = ("--no-color", "--no-ext-diff", "--no-textconv", "--text", "--diff-algorithm=myers", "-U3")
+_DIFF: tuple[str, ...] = (
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--text",
+    "--diff-algorithm=myers",
+    "-U3",
+)
 _DIFF += ("--no-indent-heuristic", "--inter-hunk-context=0")
 
 
