@@ -218,6 +218,28 @@ def test_a_file_that_changes_during_the_merge_stays_and_the_voted_bytes_are_merg
     assert path.read_text(encoding="utf-8") == "changed"
 
 
+def test_of_two_simultaneous_merges_one_is_refused(
+    cli: Cli, repository: Repository, merging: Any, tmp_path: Path, up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(repository, TEXT.replace("draft", "proposed"))
+    council(tmp_path, up)
+    reviewed(cli)
+    checked = rfc_files.unclean
+
+    def unclean(*arguments: Any) -> str:
+        found = checked(*arguments)
+        repository.git("commit", "--quiet", "--allow-empty", "--message", "Another")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rfc_files, "unclean", unclean)
+        said = merging()
+    assert (said.code, "cannot lock ref 'HEAD'" in said.err.replace("\n", " ")) == (2, True)
+    assert repository.git("log", "-1", "--format=%s") == "Another\n"
+    assert ((repository.path / FILE).exists(), (repository.path / TARGET).exists()) == (True, False)
+    assert merging().code == 0
+
+
 def test_a_rejected_rfc_is_refused_with_reasons_and_not_voted_on_again(
     cli: Cli, repository: Repository, merging: Any, tmp_path: Path, up: Up
 ) -> None:

@@ -48,9 +48,13 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Rfc:
-    """An RFC's file. ``name`` is its path in the repository at ``root``, with slashes; ``data`` its bytes."""
+    """An RFC's file. ``name`` is its path in the repository at ``root``, with slashes; ``data`` its bytes.
+
+    ``head`` is the commit that has the merged version.
+    """
 
     root: Path
+    head: str
     name: str
     data: bytes
     fields: dict[str, str]
@@ -106,14 +110,17 @@ def read(file: Path, *, propose: bool = False) -> tuple[Rfc, Git]:
     name = (path.parent.resolve() / path.name).relative_to(root.resolve()).as_posix()
     if name.startswith((f"{MERGED}/", f"{DECISIONS}/")):
         raise UsageFault(f"{name} is in {MERGED}: copy it to {FOLDER}/{named[1]}.md, and change the copy")
-    merged = _merged_version(git, named[1])
+    head = git.commit("HEAD")
+    if head is None:
+        raise UsageFault("this repository has no commit yet: make one first")
+    merged = _merged_version(git, head, named[1])
     if not path.exists() and merged.data is not None:
         raise UsageFault(f"there is no file {file}; it is merged as {merged.path}")
     data = _bytes(path)
     fields = _fields(data, name)
     if propose:
         data = _proposed(data)
-    return Rfc(root, name, data, fields, merged, _difference(git, merged, name, data)), git
+    return Rfc(root, head, name, data, fields, merged, _difference(git, merged, name, data)), git
 
 
 def _bytes(path: Path) -> bytes:
@@ -156,16 +163,14 @@ def _fields(data: bytes, name: str) -> dict[str, str]:
     return found
 
 
-def _merged_version(git: Git, slug: str) -> Merged:
-    """The merged version of that name in HEAD, or the place that it will have."""
-    if git.commit("HEAD") is None:
-        raise UsageFault("this repository has no commit yet: make one first")
+def _merged_version(git: Git, head: str, slug: str) -> Merged:
+    """The merged version of that name in a commit, or the place that it will have."""
     highest = 0
-    for name in filter(None, git.output("ls-tree", "-z", "--name-only", "HEAD", f"{MERGED}/").split("\0")):
+    for name in filter(None, git.output("ls-tree", "-z", "--name-only", head, f"{MERGED}/").split("\0")):
         if (found := _MERGED.fullmatch(name)) is None:
             continue
         if found[2] == slug:
-            return Merged(name, git.run("cat-file", "blob", f"HEAD:{name}").stdout)
+            return Merged(name, git.run("cat-file", "blob", f"{head}:{name}").stdout)
         highest = max(highest, int(found[1]))
     return Merged(f"{MERGED}/{highest + 1:04}-{slug}.md", None)
 
@@ -218,7 +223,7 @@ def merge(rfc: Rfc, git: Git, message: str) -> tuple[str, bool]:
     The commit is built from these bytes and HEAD in an index of its own, so that nothing else is in it. Returns its
     hash, and whether the file was removed: if it changed meanwhile, it stays. Raises UsageFault.
     """
-    head, target = git.output("rev-parse", "HEAD").strip(), rfc.merged.path
+    head, target = rfc.head, rfc.merged.path
     blob = git.output("hash-object", "-w", "--stdin", data=rfc.data).strip()
     changes = [("--add", "--cacheinfo", f"100644,{blob},{target}"), ("--force-remove", "--", rfc.name)]
     with tempfile.TemporaryDirectory() as folder:
