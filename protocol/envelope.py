@@ -296,7 +296,8 @@ class Envelope(Model):
             name: value
             for name, value in shown["content"].items()
             # rules 1.2: if there is one
-            if (name, value) not in (("control_packet", None), ("history", ()), ("requester", None), ("key", None))
+            if (name, value)
+            not in (("control_packet", None), ("history", ()), ("requester", None), ("key", None))
         }
         if self.metadata is None:
             del shown["metadata"]

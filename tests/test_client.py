@@ -278,7 +278,9 @@ def test_a_draft_submitted_again_is_a_retry(council: Council) -> None:
 def test_a_key_names_one_proposal_across_restarts(kept: dict[str, Any]) -> None:
     with Council.inline(**kept) as council:
         first = council.propose("Send the invoice", "for order 17", key="order-17")
-        again = council.propose("Send the invoice", "for order 17", key="order-17", requester={"agent": "later"})
+        again = council.propose(
+            "Send the invoice", "for order 17", key="order-17", requester={"agent": "later"}
+        )
         other = council.propose("Send the invoice", "for order 17", key="order-18")
         assert first.proposal_id == again.proposal_id == id_of_key("agent", "order-17") != other.proposal_id
         assert council.status()["decided"] == {"approved": 2}

@@ -42,7 +42,9 @@ def test_a_blocked_action_is_a_no_of_any_mind(packet: Mapping[str, Any], words: 
 
 def test_the_lower_confidence_counts_and_a_critical_scope_is_high_risk() -> None:
     intent = {"category": "/query", "verb": "/review", "confidence": 0.5}
-    decision = decided(yes_with(intent_classification=intent, impact_analysis={"estimated_scope": "critical"}))
+    decision = decided(
+        yes_with(intent_classification=intent, impact_analysis={"estimated_scope": "critical"})
+    )
     assert {(ballot.confidence, ballot.risk_level) for ballot in decision.ballots} == {(0.5, "high")}
     assert decision.escalated_for
 

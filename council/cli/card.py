@@ -17,8 +17,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from council.api.handle import MADE_UP_NAME
-from council.core import words
 from council.cli.render import DIM, RISK_STYLES, VOTE_STYLES, text
+from council.core import words
 from council.kinds.text import clean, count, exact, line, span
 from council.runtime.open_escalations import argument_texts, is_static, reason_of, tool_text
 

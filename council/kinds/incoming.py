@@ -9,6 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
+from council.agents.prompting.summary import summarize
+from council.agents.prompting.tokens import WITHOUT_MODEL, TokenCounter
 from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import STAGE_CHARS_MAX
 from council.core import events as ev
@@ -35,6 +37,8 @@ from council.protocol.wording import msgspec_text
 
 # Each seat gets a proposal, and Prime gets it again with every ballot; larger content must be split or referred to.
 PROPOSAL_BYTES_MAX = 768 * 2**10
+# rules 2.2: the most tokens of a reason that a seat sends.
+REASON_TOKENS_MAX = 1_024
 # The most that is kept of a model's name and a call's purpose, and the most tokens or micro-dollars of a call.
 WORD_CHARS_MAX = 200
 AMOUNT_MAX = 10**12
@@ -99,7 +103,7 @@ class Incoming(NamedTuple):
             "confidence": self.envelope.confidence,
             "risk_level": self.envelope.risk_level,
             **dict.fromkeys(("seat", "observer", "human", "sender"), self.sender),
-            **dict.fromkeys(("text", "reason", "why"), self.content.text),
+            **dict.fromkeys(("text", "reason", "why"), within_tokens(self.content.text)),
             **facts,
         }
         return kind(**{name: known[name] for name in kind.__struct_fields__ if name in known})
@@ -114,12 +118,21 @@ class Incoming(NamedTuple):
             raise EnvelopeError(msgspec_text(error, field), field=field) from error
 
 
+def within_tokens(reason: str) -> str:
+    """A text of a seat within its token budget, shortened by whole sentences and marked (rules 2.2, 2.4)."""
+    count = TokenCounter("", WITHOUT_MODEL)
+    if count.most(reason) <= REASON_TOKENS_MAX or count(reason) <= REASON_TOKENS_MAX:
+        return reason
+    return summarize(reason, REASON_TOKENS_MAX, count, way="tf-idf").text
+
+
 def submission(message: Incoming) -> ev.ProposalSubmitted:
     envelope, content = message.envelope, message.content
     identity.refuse_another(content)
     if content.key is not None and envelope.msg_id != id_of_key(message.sender, content.key):
         raise EnvelopeError(
-            f"msg_id is {envelope.msg_id}, and does not follow from the sender and the key", field="content.key"
+            f"msg_id is {envelope.msg_id}, and does not follow from the sender and the key",
+            field="content.key",
         )
     if message.size > PROPOSAL_BYTES_MAX:
         less = "leave out the oldest of its history" if content.history else "split it"
@@ -152,7 +165,7 @@ def ballot(message: Incoming) -> ev.BallotCast:
         proposal_id=content.proposal_id,
         seat=message.sender,
         vote=content.vote,
-        reason=content.reason,
+        reason=within_tokens(content.reason),
         confidence=envelope.confidence,
         risk_level=envelope.risk_level,
         msg_id=envelope.msg_id,
@@ -169,7 +182,9 @@ def ballot(message: Incoming) -> ev.BallotCast:
 
 def escalation(message: Incoming) -> ev.EscalationRaised:
     content = message.content
-    return ev.EscalationRaised(content.proposal_id, message.sender, content.reason, message.envelope.msg_id)
+    return ev.EscalationRaised(
+        content.proposal_id, message.sender, within_tokens(content.reason), message.envelope.msg_id
+    )
 
 
 def heartbeat(message: Incoming) -> ev.SeatBeat:
