@@ -10,8 +10,8 @@ digits. The timestamp is an integer of microseconds since 1970 in UTC. The keys 
 code points. Equal envelopes have equal bytes, in every process. ``signing`` signs these bytes.
 
 A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
-envelope's metadata, both at the end, 1.2 a proposal's requester, and 1.3 its key. An envelope without these has the same array as
-before, and is written in the lowest version that can express it.
+envelope's metadata, both at the end, 1.2 a proposal's requester, and 1.3 its key. An envelope without these has the
+same array as before, and is written in the lowest version that can express it.
 """
 
 from __future__ import annotations

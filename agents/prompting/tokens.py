@@ -197,7 +197,12 @@ def _counting(tokenizer: str) -> Callable[[str], int]:
 def _loaded(tokenizer: str) -> Callable[[str], int]:
     if tokenizer in OPENAI:
         ordinary = encoding(tokenizer).encode_ordinary
-        return lambda text: len(ordinary(text))
+
+        def count_openai(text: str) -> int:
+            text.encode()  # raises UnicodeEncodeError for half of a surrogate pair, which tiktoken replaces
+            return len(ordinary(text))
+
+        return count_openai
     import splintr  # 38 MB, which a council with short texts does not need
 
     if tokenizer in VOCABULARIES:

@@ -170,7 +170,8 @@ class AsyncCouncil:
         """
         if key is not None and MADE_UP_NAME.fullmatch(self.sender):
             raise CallerError(
-                f"key is {key!r:.80}, but this client has a made-up name, which no later one has: connect with sender= and its key="
+                f"key is {key!r:.80}, but this client has a made-up name, which no later one has: connect with "
+                "sender= and its key="
             )
         content = {
             "summary": summary,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
-from council.agents.prompting.summary import summarize
+from council.agents.prompting.summary import MARK, summarize
 from council.agents.prompting.tokens import WITHOUT_MODEL, TokenCounter
 from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import STAGE_CHARS_MAX
@@ -67,6 +68,12 @@ class Incoming(NamedTuple):
         return self.envelope.content
 
     @property
+    def text(self) -> str:
+        """The text of an INFO message, that of a seat within its token budget (rules 2.2)."""
+        text: str = self.content.text
+        return text if self.envelope.role in ("human", "proposer") else within_tokens(text)
+
+    @property
     def proposal_id(self) -> str:
         return self.envelope.parent_id or ""
 
@@ -103,7 +110,7 @@ class Incoming(NamedTuple):
             "confidence": self.envelope.confidence,
             "risk_level": self.envelope.risk_level,
             **dict.fromkeys(("seat", "observer", "human", "sender"), self.sender),
-            **dict.fromkeys(("text", "reason", "why"), within_tokens(self.content.text)),
+            **dict.fromkeys(("text", "reason", "why"), self.text),
             **facts,
         }
         return kind(**{name: known[name] for name in kind.__struct_fields__ if name in known})
@@ -119,11 +126,18 @@ class Incoming(NamedTuple):
 
 
 def within_tokens(reason: str) -> str:
-    """A text of a seat within its token budget, shortened by whole sentences and marked (rules 2.2, 2.4)."""
+    """A text of a seat within its token budget, shortened by whole sentences and marked (rules 2.2, 2.4).
+
+    If none of its sentences fits, its beginning is kept.
+    """
     count = TokenCounter("", WITHOUT_MODEL)
     if count.most(reason) <= REASON_TOKENS_MAX or count(reason) <= REASON_TOKENS_MAX:
         return reason
-    return summarize(reason, REASON_TOKENS_MAX, count, way="tf-idf").text
+    if shortened := summarize(reason, REASON_TOKENS_MAX, count, way="tf-idf").text:
+        return shortened
+    longer = range(len(reason))
+    too_long = bisect_right(longer, REASON_TOKENS_MAX, key=lambda chars: count(f"{MARK}\n{reason[:chars]}"))
+    return f"{MARK}\n{reason[: too_long - 1]}"
 
 
 def submission(message: Incoming) -> ev.ProposalSubmitted:

@@ -60,11 +60,11 @@ class PromptCapacity:
             least = found - CUT_TOKENS * pieces - MARGIN_TOKENS
             if least > self.tokens:
                 more = " or more" if start + PIECE_CHARS < len(text) else ""
-                return f"{self.seat} has room for {self.tokens:,} tokens, and it takes {found:,}{more}", found
+                return self._too_long(f"{found:,}{more}"), found
         if found + MARGIN_TOKENS <= self.tokens:
             return "", found
         if self.prompter is None:
-            return f"{self.seat} reads {self.tokens:,} tokens, and it takes about {found:,}", found
+            return self._too_long(f"about {found:,}"), found
         return self._problem_of_prompt(self.prompter, case), found
 
     @property
@@ -79,6 +79,10 @@ class PromptCapacity:
     def reads_file(self) -> bool:
         """Whether it counts with a tokenizer file, which may change a text in any way, so counting needs a thread."""
         return self.count.tokenizer.endswith(".json")
+
+    def _too_long(self, found: str) -> str:
+        has = "reads" if self.prompter is None else "has room for"
+        return f"{self.seat} {has} {self.tokens:,} tokens, and it takes {found}"
 
     def _problem_of_prompt(self, prompter: PromptBuilder, case: Case) -> str:
         try:
@@ -134,7 +138,7 @@ class PromptCapacities:
             )
         return TokenBudgetError(
             f"the proposal fits no seat's prompt, where it is never shortened (rules 2.2): {reasons}; propose less "
-            "at once, or give a seat a larger max_context_tokens",
+            "at once, or give a seat a larger max_context_tokens, or a mind without a model a larger reads_tokens",
             field="prompt",
             limit=max(capacity.tokens for capacity in self._capacities),
             found=max(found for _, found in problems),

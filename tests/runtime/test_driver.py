@@ -81,14 +81,16 @@ def test_votes_make_a_decision_which_its_session_is_told(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize(
-    "gates", [{"requires_user_approval": True}, {"requires_user_approval": "true"}, [], 1]
+    "gates",
+    [{"requires_user_approval": True}, {"requires_user_approval": "true"}, [], 1, {}, {"requires_user_approval": False}],
 )
-def test_only_a_true_safety_gate_asks_for_a_human(hand: Hand, gates: object) -> None:
+def test_a_safety_gate_that_is_true_or_unreadable_asks_for_a_human(hand: Hand, gates: object) -> None:
+    """rules 6.1, 6.6"""
     pid = hand.propose(wait_for="all")
     hand.receive(hand.vote("lite", pid, content={"control_packet": {"safety_gates": gates}}))
     for seat in ("prime", "codemind"):
         hand.receive(hand.vote(seat, pid))
-    asks = isinstance(gates, dict) and gates["requires_user_approval"] is True
+    asks = gates not in ({}, {"requires_user_approval": False})
     assert hand.decision().standing == ("escalated" if asks else "decided")
 
 

@@ -18,6 +18,7 @@ from council.agents.prompting.summary import MARK
 from council.agents.prompting.tokens import TokenCounter
 from council.config.build_minds import prompter_of
 from council.config.settings import CouncilConfig, SeatConfig
+from council.kinds.incoming import Incoming, within_tokens
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
 from council.runtime.prompt_capacity import PIECE_CHARS, PromptCapacities
@@ -132,7 +133,31 @@ def test_a_long_reason_is_shortened_to_its_budget_and_marked() -> None:
         reason = council.propose("Tidy up").ballots[0].reason
     assert TokenCounter("", "cl100k_base")(reason) <= 1_024
     assert MARK in reason
-    assert all(said in sentences for said in reason.removeprefix(MARK).strip().split("\n"))
+    kept = reason.removeprefix(MARK).strip()
+    for sentence in sentences:
+        kept = kept.replace(sentence, "")
+    assert not kept.strip()
+    assert len(reason) > 2_000
+
+
+@pytest.mark.parametrize("letter", ["x", "\x01", "界"])
+def test_of_a_reason_without_sentences_the_beginning_is_kept(letter: str) -> None:
+    """Mutation: an empty reason."""
+    reason = within_tokens(letter * 20_000)
+    assert reason.startswith(f"{MARK}\n{letter * 900}")
+    assert 1_000 < TokenCounter("", "cl100k_base")(reason) <= 1_024
+    short = letter * 300
+    assert within_tokens(short) == short
+
+
+def test_the_text_of_a_human_is_not_shortened() -> None:
+    """A human and a client have no token budget. Mutation: a long answer that is shortened."""
+    long = "Sentence after sentence of a reason. " * 500
+    for role in ("human", "proposer", "voter", "observer"):
+        content = {"kind": "note", "text": long, "data": {}}
+        given = {"msg_id": "0f" * 8, "timestamp": datetime.now(UTC), "sender": "ada", "type": "INFO"}
+        envelope = Envelope.build(**given, role=role, content=content)
+        assert (Incoming(envelope).text == long) == (role in ("human", "proposer"))
 
 
 def test_a_long_text_is_not_counted_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
