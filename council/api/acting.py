@@ -19,17 +19,23 @@ from council.action.installed import EXECUTOR, tools_of
 from council.action.tool import Operation, Safety, Tool, ToolResult
 from council.api.keywords import checked
 from council.api.tools import FunctionTool, Ran, Resources
-from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel, UseOutcome, token_id_of
-from council.core.tokens import RESULT_GRACE_S
+from council.core.state import (
+    REASON_TOLD_MAX,
+    RESULT_GRACE_S,
+    Decision,
+    RiskLevel,
+    UseOutcome,
+    token_id_of,
+)
 from council.core.words import because
 from council.protocol.errors import ActionFailed, CallerError, NoAnswer, NotApproved, OutcomeUnknown, Refused
-from council.runtime.executor import Executor
 from council.runtime.session import Port
 from council.runtime.token_standing import TokenStanding
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
     from council.protocol.envelope import Requester
+    from council.runtime.executor import Executor
 
 # The longest name of a client whose executor is named after it.
 _SENDER_CHARS_MAX = 59
@@ -132,6 +138,10 @@ class Tools:
         """This client's executor, which joins when it is first needed."""
         async with self._opening:
             if self._executor is None:
+                from council.runtime.executor import (
+                    Executor,  # which a client that runs nothing does not need
+                )
+
                 tools = ChainMap(self.own, self._installed)
                 executor = Executor(self._port, self._name, self._key, self._config.call_timeout_s, tools)
                 await executor.open()
