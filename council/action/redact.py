@@ -22,6 +22,8 @@ POLICY, PROFANITY = "blocked by the content policy", "profanity"
 BLOCKED_MAX, BLOCKED_CHARS_MAX = 1_000, 200
 HOLD_CHARS, HOLD_CHARS_MAX, CONTEXT_CHARS = 1_024, 16_384, 1_024
 
+# One of these is in each name that makes its value a secret: a quick test before slow shapes.
+_NAMES = ("secret", "pass", "pwd", "token", "key", "credential")
 _PROFANE = (
     "arsehole asshole bastard bitch bollocks bullshit cock cunt dickhead fuck fucked fucker fucking "
     "motherfucker piss prick shit shitty slut twat wanker whore"
@@ -30,11 +32,12 @@ _ESCAPE = re.compile(
     r"(?:%[0-9A-Fa-f]{2})+|\\u00[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\[/\"'\\]|&#[0-9]{2,3};|&#[xX][0-9A-Fa-f]{2};"
     r"|[\u00ad\u200b-\u200d\u2060\ufeff]|[\uff01-\uff5e]"
 )
-_BREAK = r"[ \t]{0,20}(?:\\?\r?\n|\\r\\n|\\n)[ \t]{0,20}"
+_WORD = r"[A-Za-z]?[a-z]{0,20}[.,;:]?[ \t]"  # of a sentence that goes on behind it
+_BREAK = rf"[ \t]{{0,20}}(?:\\?\r?\n|\\r\\n|\\n)[ \t]{{0,20}}(?!{_WORD})"
 _BASE64 = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{4,}}+(?:{_BREAK}[A-Za-z0-9+/_-]++)*+")
 _HEX = re.compile(rf"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{{2}}(?:[ :-]|{_BREAK})?){{8,}}+")
 _CHAIN = re.compile(r"(?<!\S)\S++(?:[ \t]{0,20}\r?\n[ \t]{0,20}\S++)++")
-_PROSE = re.compile(r"[A-Za-z]?[a-z]{0,20}[.,;:]?[ \t]")
+_PROSE = re.compile(_WORD)
 _ALIKE = re.compile(r"[\x20-\x7e\t\r\n]{8,}")
 _BETWEEN = re.compile(r"[^A-Za-z0-9+/_-]|\\r\\n|\\n")
 _WALL = "\n\0\n"  # between texts of one view: no shape matches across it
@@ -65,7 +68,9 @@ class Filter:
             raise ValueError(f"found {len(phrases):,} blocked phrases, expected at most {BLOCKED_MAX:,}")
         for phrase in phrases:
             if not phrase.strip() or len(phrase) > BLOCKED_CHARS_MAX:
-                raise ValueError(f"a blocked phrase has 1 to {BLOCKED_CHARS_MAX} characters; found {phrase[:80]!r}")
+                raise ValueError(
+                    f"a blocked phrase has 1 to {BLOCKED_CHARS_MAX} characters; found {phrase[:80]!r}"
+                )
         self._words = [(POLICY, _words(phrases))] if phrases else []
         self._words.append((PROFANITY, _words(_PROFANE)))
 
@@ -94,9 +99,10 @@ def _words(phrases: Iterable[str]) -> re.Pattern[str]:
 def _private(text: str, *, secrets: bool = False) -> Iterator[_Span]:
     """Secrets of any grade, since a wrong grade must not show one; personal data unless it is fake."""
     lower = text.lower()
+    has_name = any(name in lower for name in _NAMES)
     for shape in shapes().values():
         is_secret = shape.family == "secret"
-        if secrets and not is_secret:
+        if (secrets and not is_secret) or (shape.named and not has_name):
             continue
         for grade, start, end in shape.find(text, lower):
             if is_secret or grade != "fake":
@@ -244,7 +250,10 @@ def _joined_lines(text: str) -> _View:
     """Values that line breaks divide: the end of a line, lines of one word each, and the begin of the next line."""
     view = _View()
     for match in _CHAIN.finditer(text):
-        tokens = [(part.start() + match.start(), part.end() + match.start()) for part in re.finditer(r"\S+", match[0])]
+        tokens = [
+            (part.start() + match.start(), part.end() + match.start())
+            for part in re.finditer(r"\S+", match[0])
+        ]
         if len(match[0]) < 16 or not any(char.isdigit() for char in match[0]):
             continue
         if _PROSE.match(text, tokens[-1][0]):  # a sentence goes on there
