@@ -13,7 +13,7 @@ import binascii
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from council.agents.scan.secrets import shapes
@@ -24,10 +24,30 @@ HOLD_CHARS, HOLD_CHARS_MAX, CONTEXT_CHARS = 1_024, 16_384, 1_024
 
 # One of these is in each name that makes its value a secret: a quick test before slow shapes.
 _NAMES = ("secret", "pass", "pwd", "token", "key", "credential")
-_PROFANE = (
-    "arsehole asshole bastard bitch bollocks bullshit cock cunt dickhead fuck fucked fucker fucking "
-    "motherfucker piss prick shit shitty slut twat wanker whore"
-).split()
+_PROFANE = [
+    "arsehole",
+    "asshole",
+    "bastard",
+    "bitch",
+    "bollocks",
+    "bullshit",
+    "cock",
+    "cunt",
+    "dickhead",
+    "fuck",
+    "fucked",
+    "fucker",
+    "fucking",
+    "motherfucker",
+    "piss",
+    "prick",
+    "shit",
+    "shitty",
+    "slut",
+    "twat",
+    "wanker",
+    "whore",
+]
 _ESCAPE = re.compile(
     r"(?:%[0-9A-Fa-f]{2})+|\\u00[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\[/\"'\\]|&#[0-9]{2,3};|&#[xX][0-9A-Fa-f]{2};"
     r"|[\u00ad\u200b-\u200d\u2060\ufeff]|[\uff01-\uff5e]"
@@ -40,6 +60,7 @@ _CHAIN = re.compile(r"(?<!\S)\S++(?:[ \t]{0,20}\r?\n[ \t]{0,20}\S++)++")
 _PROSE = re.compile(_WORD)
 _ALIKE = re.compile(r"[\x20-\x7e\t\r\n]{8,}")
 _BETWEEN = re.compile(r"[^A-Za-z0-9+/_-]|\\r\\n|\\n")
+_Place = Callable[[int], int]
 _WALL = "\n\0\n"  # between texts of one view: no shape matches across it
 
 
@@ -172,22 +193,21 @@ class _View:
         return end if whole else start + offset - self._at[part]
 
 
-def _hidden_parts(text: str):  # type: ignore[no-untyped-def]
+def _hidden_parts(text: str) -> Iterator[tuple[_Place, _Place, str]]:
+    """What each encoding hides, with what gives the start and the end in ``text`` for an offset in it."""
     escapes = _without_escapes(text)
     if escapes is not None:
         plain = escapes.text()
         yield escapes.start, escapes.end, plain
-        inner = _without_escapes(plain)
-        if inner is not None:
-            outer = escapes
-            yield (
-                lambda at: outer.start(inner.start(at)),
-                lambda at: outer.end(inner.end(at)),
-                inner.text(),
-            )
+        if (inner := _without_escapes(plain)) is not None:
+            yield _through(inner.start, escapes.start), _through(inner.end, escapes.end), inner.text()
     for view in (_decoded_runs(text), _joined_lines(text)):
         if plain := view.text():
             yield view.start, view.end, plain
+
+
+def _through(inner: _Place, outer: _Place) -> _Place:
+    return lambda offset: outer(inner(offset))
 
 
 def _without_escapes(text: str) -> _View | None:

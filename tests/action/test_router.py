@@ -154,7 +154,9 @@ def test_a_webhook_outside_the_list_or_at_a_private_address_is_refused(hook: Hoo
         pause=clock.pause,
     )
     router.send("a1", [Block("RESPONSE", "hello")])
-    assert router.retry(60.0) == 0 and "not public" in router.dead[0].why and not hook.got
+    assert router.retry(60.0) == 0
+    assert "not public" in router.dead[0].why
+    assert not hook.got
 
 
 def test_a_sink_that_comes_back_gets_the_message_with_its_id(hook: Hook) -> None:
@@ -163,7 +165,8 @@ def test_a_sink_that_comes_back_gets_the_message_with_its_id(hook: Hook) -> None
     webhook = Webhook(f"http://{hook.host}/in", [hook.host], private=True)
     router = Router({"webhook": webhook}, clock=clock, pause=clock.pause)
     router.send("a1", [Block("RESPONSE", "hello")])
-    assert router.retry(60.0) == 0 and router.dead == ()
+    assert router.retry(60.0) == 0
+    assert router.dead == ()
     assert [(path, headers["X-Council-Id"]) for path, headers, _ in hook.got] == [
         ("/in", "a1:0:webhook:")
     ] * 3
@@ -178,11 +181,14 @@ def test_a_sink_that_stays_down_leaves_a_dead_letter_without_secrets() -> None:
 
     router = Router({"audio": down, "cli": got.append}, clock=clock, pause=clock.pause)
     router.send("a1", [Block("RESPONSE", CANARY)])
-    assert router.retry(0.1) == 1 and not router.dead  # the limit, before the next try
+    assert router.retry(0.1) == 1
+    assert not router.dead
     assert router.retry(60.0) == 0
     [dead] = router.dead
-    assert dead.attempts == ATTEMPTS and dead.message.channel == "audio"
-    assert CANARY not in repr(dead) and len(got) == 1
+    assert dead.attempts == ATTEMPTS
+    assert dead.message.channel == "audio"
+    assert CANARY not in repr(dead)
+    assert len(got) == 1
 
 
 def test_a_queue_that_nobody_reads_is_bounded() -> None:
@@ -192,7 +198,8 @@ def test_a_queue_that_nobody_reads_is_bounded() -> None:
         queue(message)
     with pytest.raises(OSError, match="wait to be read"):
         queue(message)
-    assert len(queue.take()) == QUEUE_MAX and queue.take() == []
+    assert len(queue.take()) == QUEUE_MAX
+    assert queue.take() == []
 
 
 def test_an_unknown_channel_is_refused() -> None:
