@@ -49,7 +49,7 @@ _PROFANE = [
     "whore",
 ]
 _ESCAPE = re.compile(
-    r"(?:%[0-9A-Fa-f]{2})+|\\u00[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\[/\"'\\]|&#[0-9]{2,3};|&#[xX][0-9A-Fa-f]{2};"
+    r"(?:%[0-9A-Fa-f]{2})+|\\u00[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\[/\"'\\nrt]|&#[0-9]{2,3};|&#[xX][0-9A-Fa-f]{2};"
     r"|[\u00ad\u200b-\u200d\u2060\ufeff]|[\uff01-\uff5e]"
 )
 _WORD = r"[A-Za-z]?[a-z]{0,20}[.,;:]?[ \t]"  # of a sentence that goes on behind it
@@ -60,6 +60,7 @@ _CHAIN = re.compile(r"(?<!\S)\S++(?:[ \t]{0,20}\r?\n[ \t]{0,20}\S++)++")
 _PROSE = re.compile(_WORD)
 _ALIKE = re.compile(r"[\x20-\x7e\t\r\n]{8,}")
 _BETWEEN = re.compile(r"[^A-Za-z0-9+/_-]|\\r\\n|\\n")
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
 _Place = Callable[[int], int]
 _WALL = "\n\0\n"  # between texts of one view: no shape matches across it
 
@@ -230,7 +231,7 @@ def _unescaped(escape: str) -> str:
     if escape[0] == "&":
         return chr(int(escape[3:-1], 16) if escape[2] in "xX" else int(escape[2:-1]))
     if escape[0] == "\\":
-        return chr(int(escape[2:], 16)) if escape[1] in "ux" else escape[1:]
+        return chr(int(escape[2:], 16)) if escape[1] in "ux" else _LETTERS.get(escape[1], escape[1])
     return chr(ord(escape) - 0xFEE0) if "\uff01" <= escape <= "\uff5e" else ""
 
 
@@ -319,9 +320,10 @@ class Redactor:
         shown = []
         for at in range(0, len(chunk), HOLD_CHARS_MAX):
             self._text += chunk[at : at + HOLD_CHARS_MAX]
-            if len(self._text) - max(self._shown, self._looked) >= HOLD_CHARS // 2:
-                if len(self._text) - self._shown >= 2 * HOLD_CHARS:
-                    shown.append(self._show(is_last=False))
+            if len(self._text) - max(self._shown, self._looked) >= HOLD_CHARS // 2 and (
+                len(self._text) - self._shown >= 2 * HOLD_CHARS
+            ):
+                shown.append(self._show(is_last=False))
         return "".join(shown)
 
     def close(self) -> str:
@@ -349,7 +351,7 @@ class Redactor:
         least = max(self._shown, len(self._text) - HOLD_CHARS_MAX)
         cut = max(least, len(self._text) - HOLD_CHARS)
         for mark in ("-----BEGIN", "PuTTY-User-Key-File", '"kty"'):
-            at = self._text.find(mark, self._shown)
+            at = self._text.rfind(mark, self._shown)
             if at >= 0 and "-----END" not in self._text[at:]:
                 cut = max(least, min(cut, at))
         blanks = [self._text.rfind(blank, least, cut) for blank in " \n\t"]

@@ -158,7 +158,7 @@ class Router:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``shell`` is a sink that proposes the command; it must not run it. Raises ValueError for another channel."""
+        """``shell`` is a sink that proposes the command and never runs it. Raises ValueError for another channel."""
         if unknown := set(sinks).difference(CHANNELS):
             raise ValueError(f"found the channel {min(unknown)!r}, expected one of {', '.join(CHANNELS)}")
         self._sinks, self._filter = dict(sinks), filter or Filter()
@@ -208,7 +208,7 @@ class Router:
     def _try(self, due: _Due) -> None:
         try:
             self._sinks[due.message.channel](due.message)
-        except Exception as error:  # whatever a sink raises: it did not accept the message
+        except Exception as error:  # noqa: BLE001 - whatever a sink raises, it did not accept the message
             due.attempts += 1
             if due.attempts == ATTEMPTS or len(self._due) >= QUEUE_MAX:
                 why = self._filter.redact(f"{type(error).__name__}: {error}"[:500]).text

@@ -45,6 +45,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "URL twice": lambda text: quote("".join(f"%{ord(char):02x}" for char in text)),
     "JSON escapes": lambda text: "".join(f"\\u{ord(char):04x}" for char in text),
     "JSON in JSON": lambda text: json.dumps(json.dumps({"x": text})),
+    "JSON with a line before": lambda text: json.dumps(f"a\n{text}\tb"),
     "HTML": lambda text: "".join(f"&#x{ord(char):x};" for char in text),
     "two lines": lambda text: f"{text[:11]}\n{text[11:]}",
     "three lines": lambda text: f"{text[:7]}\n  {text[7:13]}\r\n{text[13:]}",
