@@ -59,7 +59,7 @@ class Message:
 class Sink(Protocol):
     """Where messages of one channel go. It raises if it did not accept one, and returns within its own limit."""
 
-    def __call__(self, message: Message) -> None: ...
+    def __call__(self, message: Message, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

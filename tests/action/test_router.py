@@ -174,12 +174,12 @@ def test_a_sink_that_comes_back_gets_the_message_with_its_id(hook: Hook) -> None
 
 
 def test_a_sink_that_stays_down_leaves_a_dead_letter_without_secrets() -> None:
-    clock, got = Clock(), []
+    clock, cli = Clock(), Queue()
 
     def down(message: Message) -> None:
         raise RuntimeError(f"no place for {CANARY}")
 
-    router = Router({"audio": down, "cli": got.append}, clock=clock, pause=clock.pause)
+    router = Router({"audio": down, "cli": cli}, clock=clock, pause=clock.pause)
     router.send("a1", [Block("RESPONSE", CANARY)])
     assert router.retry(0.1) == 1
     assert not router.dead
@@ -188,7 +188,7 @@ def test_a_sink_that_stays_down_leaves_a_dead_letter_without_secrets() -> None:
     assert dead.attempts == ATTEMPTS
     assert dead.message.channel == "audio"
     assert CANARY not in repr(dead)
-    assert len(got) == 1
+    assert len(cli.take()) == 1
 
 
 def test_a_queue_that_nobody_reads_is_bounded() -> None:
