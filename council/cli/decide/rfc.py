@@ -29,7 +29,6 @@ from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, UNDECIDED, Report, UsageFault, judged
 from council.kinds.text import line
 from council.protocol.errors import Refused
-from council.protocol.identity.change import LITE, PRIME
 
 if TYPE_CHECKING:
     from council.cli.decide.rfc_files import Rfc
@@ -41,7 +40,7 @@ app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The RFC: a Markdown file with front matter.")]
-REVIEWERS = (PRIME, LITE)
+REVIEWERS = ("prime", "lite")  # as in the rules of identity
 NO_JOURNAL = (
     "council rfc merge reads the decision in the journal, which --inline and --launch keep only in a store that the "
     'settings name: give --config FILE with store = "council.db", or use a council that is up'
