@@ -271,3 +271,15 @@ def test_a_store_that_is_only_read_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         PacketStore.open(tmp_path / "none.db", read_only=True)
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("confidence", 0.87), ("risk_level", "low"), ("retry_count", 0)])
+def test_a_meta_field_is_in_the_header_only_if_it_is_set(name: str, value: object) -> None:
+    """GCP 4.1.1. A header without them has the hash that other programs compute."""
+    plain = CognitionPacket()
+    assert name not in plain.to_dict()["header"]
+    header = plain.header.to_dict() | {name: value}
+    packet = CognitionPacket(header=header)
+    assert packet.to_dict()["header"][name] == value
+    signatures = [each.compute_hashes().governance.signatures for each in (plain, packet)]
+    assert signatures[0].header_hash != signatures[1].header_hash
