@@ -178,29 +178,19 @@ def build_packet(
     ``user_id`` (if ``is_dm``) or ``channel_id``, and a voice ``user_id``. ``author_name`` and ``is_dm`` are kept in
     the metadata of the destination. Raises CallerError for an unknown source or a missing id, else EnvelopeError.
     """
-    if source not in get_args(Source):
-        raise CallerError(f"source is {quoted(str(source))}, expected one of {', '.join(get_args(Source))}")
-    of = _SOURCES[source]
+    of = _defaults(source)
     session = _session(source, session_id, user_id, channel_id, is_dm)
     metadata: dict[str, Any] = {"is_dm": is_dm} if source == "discord" else {}
     if author_name is not None:
         metadata["author_name"] = author_name
-    primary = {
-        "destination": of.destination,
-        "channel_id": channel_id,
-        "user_id": user_id,
-        "reply_to_message_id": reply_to_message_id,
-        "metadata": metadata,
-    }
+    ids = {"channel_id": channel_id, "user_id": user_id, "reply_to_message_id": reply_to_message_id}
+    primary = {"destination": of.destination, **ids, "metadata": metadata}
     header = {
         "session_id": session,
         "packet_id": secrets.token_hex(cognition.PACKET_ID_CHARS // 2),
         "sub_id": "0",
         "persona": {"tone_hint": _or(tone_hint, of.tone_hint)},
-        "routing": {
-            "target_engine": _or(target_engine, of.engine),
-            "priority": _or(priority, of.priority),
-        },
+        "routing": {"target_engine": _or(target_engine, of.engine), "priority": _or(priority, of.priority)},
         "model": {"context_window_tokens": of.context_window},
         "output_routing": {"primary": primary, "source_destination": of.destination},
         "operational_status": {"status": "initialized"},
@@ -210,21 +200,28 @@ def build_packet(
         "time_budget_ms": _or(time_budget_ms, of.time_budget_ms),
         "safety_mode": _or(safety_mode, of.safety_mode),
     }
-    texts = {"user_message": user_input} | ({} if system_hint is None else {"system_hint": system_hint})
-    fields = [{"key": key, "value": text, "type": "text"} for key, text in texts.items()]
+    fields = _texts(user_message=user_input, system_hint=system_hint)
     packet = CognitionPacket(
         header=header,
         intent={"user_intent": "chat", "system_task": SystemTask.GENERATE_DRAFT, "confidence": 0.0},
-        context={
-            "session_history_ref": {"type": of.history, "value": session},
-            "constraints": constraints,
-        },
+        context={"session_history_ref": {"type": of.history, "value": session}, "constraints": constraints},
         content={"original_prompt": user_input, "data_fields": [*fields, *extra_data_fields]},
         governance={"safety": {"dry_run": _or(dry_run, of.dry_run)}},
         status={"state": PacketState.INITIALIZED},
         tool_routing={},
     )
     return packet.compute_hashes() if compute_hashes else packet
+
+
+def _defaults(source: Source) -> _Defaults:
+    if source not in get_args(Source):
+        raise CallerError(f"source is {quoted(str(source))}, expected one of {', '.join(get_args(Source))}")
+    return _SOURCES[source]
+
+
+def _texts(**texts: str | None) -> list[dict[str, Any]]:
+    """The data fields of the texts that were given."""
+    return [{"key": key, "value": text, "type": "text"} for key, text in texts.items() if text is not None]
 
 
 def _or(given: Any, default: Any) -> Any:

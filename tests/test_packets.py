@@ -21,7 +21,7 @@ from council.packets import (
 )
 from council.protocol.errors import CallerError, EnvelopeError, StoreError
 
-IDS = {"user_id": "u", "channel_id": "c"}
+IDS: dict[str, Any] = {"user_id": "u", "channel_id": "c"}
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_documents_second_example() -> None:
         packet_type="insight",
         payload={"finding": "Market trend identified"},
         thread_id=thread,
-        lineage=PacketLineage(parent_ids=[parent], derivation_type="inference"),
+        lineage=PacketLineage(parent_ids=[parent], derivation_type="inference"),  # type: ignore[arg-type]
         tags=["market_analysis", "auto_generated"],
         ttl=datetime(2030, 1, 1),  # the document's utcnow() has no offset either
     )
@@ -225,7 +225,7 @@ def test_the_hashes_are_those_of_the_packet_and_can_be_left_out() -> None:
 def test_packets_are_kept_found_and_related(store: PacketStore) -> None:
     thread = uuid4()
     parent = event(thread_id=thread, tags=["a"])
-    child = event(lineage=PacketLineage(parent_ids=[parent.packet_id], derivation_type="inference"))
+    child = event(lineage=PacketLineage(parent_ids=(parent.packet_id,), derivation_type="inference"))
     assert [each.status for each in store.write(parent, child)] == ["ok", "ok"]
     assert store.get(parent.packet_id) == parent
     assert store.find(thread_id=thread, tags_all=["a"]).packets == (parent,)
