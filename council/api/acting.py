@@ -7,9 +7,10 @@ process is run here, by an executor with a name and a key of its own.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
+import hmac
 import inspect
-import secrets
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,12 @@ class ActionResult:
     def __bool__(self) -> bool:
         return self.ok
 
+    def __str__(self) -> str:
+        """One line: the outcome, and the first line of the output or of the error."""
+        text = (self.output if self.ok else self.error).strip().partition("\n")[0]
+        line = f"{self.outcome}: {shortened(text, TEXT_SHOWN_MAX)}" if text else self.outcome
+        return line if self.reported else f"{line} (not reported: the record says that the outcome is unknown)"
+
     def value_or_raise(self) -> Any:
         """The function's value, or the output. Raises the function's own error, or ActionFailed."""
         if self.raised is not None:
@@ -90,8 +97,10 @@ class Acting(Protocol):
 class Tools:
     """The tools of the client ``sender``, and the executor that runs them in its process."""
 
-    def __init__(self, port: Port, sender: str, config: CouncilConfig, *, inline: bool) -> None:
+    def __init__(self, port: Port, sender: str, key: bytes, config: CouncilConfig, *, inline: bool) -> None:
         self._port, self._config, self._inline = port, config, inline
+        # A name in a journal stays with its key. So the executor's follows from its client's, also after a restart.
+        self._key = hmac.digest(key, b"council executor", "sha256")
         self._name = f"{sender[:_SENDER_CHARS_MAX]}.exec"
         self.own: dict[str, Tool] = {}
         self._executor: Executor | None = None
@@ -110,10 +119,12 @@ class Tools:
         found = self._installed.get(name) if isinstance(name, str) else None
         if found is not None:
             return found
-        known = (
-            ", ".join(sorted({*self.own, *self._installed})) or "none; register a function with @council.tool"
+        known = ", ".join(sorted({*self.own, *self._installed})) or "none"
+        raise CallerError(
+            f"no tool is named {name!r:.80}; the known tools are {known}. Register a function with @council.tool, or "
+            "name a root (for command, file.write, file.patch, git.commit) or hosts (for http.request) under [action] "
+            "in the settings"
         )
-        raise CallerError(f"no tool is named {name!r:.80}; the known tools are {known}")
 
     @functools.cached_property
     def _installed(self) -> dict[str, Tool]:
@@ -128,9 +139,8 @@ class Tools:
         """This client's executor, which joins when it is first needed."""
         async with self._opening:
             if self._executor is None:
-                key = secrets.token_bytes(32)
                 tools = ChainMap(self.own, self._installed)
-                executor = Executor(self._port, self._name, key, self._config.call_timeout_s, tools)
+                executor = Executor(self._port, self._name, self._key, self._config.call_timeout_s, tools)
                 await executor.open()
                 self._executor = executor
             return self._executor
@@ -273,7 +283,7 @@ def _checked(tool: Tool, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple
     """The arguments as they are proposed, and what a run touches. Raises CallerError. May run a user's code."""
     if not isinstance(args, Mapping):
         raise CallerError(f"args is {args!r:.80}, expected a mapping of the tool's arguments by name")
-    given = tool.complete(args) if isinstance(tool, FunctionTool) else dict(args)
+    given = tool.complete(args) if isinstance(tool, FunctionTool) else copy.deepcopy(dict(args))
     tool.check(given)
     return given, tool.resources(given)
 

@@ -70,7 +70,7 @@ class Handle:
         self._owned = owned
         self._release = release
         self._traces = traces
-        self.tools = Tools(port, name, config, inline=self._inline)
+        self.tools = Tools(port, name, key, config, inline=self._inline)
         self._humans: dict[tuple[str, str], Session] = {}  # by name, and by the council that the key is for
         self._joined = self._closed = False
         try:
