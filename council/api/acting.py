@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # The longest name of a client whose executor is named after it.
 _SENDER_CHARS_MAX = 59
 TTL_S, RUN_S = 600.0, 60.0
+SHOWN_CHARS = 200  # of the output, in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class ActionResult:
 
     ``value`` is what a Python function returned, where it ran in this process; ``output`` is its text. ``outcome`` is
     ok, failed or cancelled. ``sandbox`` is the level that it ran at. ``reported`` is false if the council could not
-    be told: its record then says that the outcome is unknown.
+    be told: its record may say then that the outcome is unknown.
     """
 
     decision: Decision
@@ -70,10 +71,11 @@ class ActionResult:
         return self.ok
 
     def __str__(self) -> str:
-        """One line: the outcome, and the first line of the output or of the error."""
-        text = (self.output if self.ok else self.error).strip().partition("\n")[0]
-        line = f"{self.outcome}: {shortened(text, TEXT_SHOWN_MAX)}" if text else self.outcome
-        return line if self.reported else f"{line} (not reported: the record says that the outcome is unknown)"
+        """One line: the outcome, and the beginning of the output or of the error."""
+        text = " ".join((self.output if self.ok else self.error)[:SHOWN_CHARS].split())
+        text = "".join(char if char.isprintable() else "?" for char in text)
+        line = f"{self.outcome}: {text}" if text else self.outcome
+        return line if self.reported else f"{line} (the council could not be told, see council tokens)"
 
     def value_or_raise(self) -> Any:
         """The function's value, or the output. Raises the function's own error, or ActionFailed."""
