@@ -48,8 +48,7 @@ class _Files:
         error = ""
         try:
             for path in self._paths(args):
-                with folder_of(self._root, path) as (folder, name):
-                    before = read_at(folder, name, FILE_BYTES_MAX)
+                before = self._before(path)
                 undo[path] = before, self._changed(args, path, before and before[0])
         except (OSError, ValueError) as failure:
             undo, error = {}, f"nothing was written: {failure}"
@@ -67,15 +66,23 @@ class _Files:
         return ToolResult(not error, told, error, None, OUTSIDE, seconds, False, undo=undo)
 
     def _put(self, path: str, file: tuple[bytes, int] | None) -> None:
-        with folder_of(self._root, path) as (folder, name):
+        with folder_of(self._root, path, make=file is not None) as (folder, name):
             if file is None:
                 os.unlink(name, dir_fd=folder)
             else:
                 replace_at(folder, name, *file)
 
+    def _before(self, path: str) -> tuple[bytes, int] | None:
+        """A file's bytes and mode; None if there is no file or no folder of it. Set-user-id bits are not kept."""
+        try:
+            with folder_of(self._root, path) as (folder, name):
+                found = read_at(folder, name, FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        return found and (found[0], found[1] & 0o777)
+
     def _found(self, path: str) -> bytes | None:
-        with folder_of(self._root, path) as (folder, name):
-            found = read_at(folder, name, FILE_BYTES_MAX)
+        found = self._before(path)
         return found and found[0]
 
     def _put_back(self, undo: Mapping[str, Any]) -> None:
@@ -98,7 +105,10 @@ class _Files:
 
 
 class FileWrite(_Files):
-    """``{"path": "notes.txt", "content": "text"}``: the file's whole new content, in UTF-8."""
+    """``{"path": "notes.txt", "content": "text"}``: the file's whole new content, in UTF-8.
+
+    Missing folders below the root are made; ``revert`` leaves them, empty.
+    """
 
     name = "file.write"
 

@@ -17,6 +17,8 @@ from council.protocol.errors import CallerError
 PATHS_MAX, MESSAGE_CHARS_MAX = 256, 8_192
 # A repository's own settings may name programs; these are the ones that a commit or a reset would run.
 _SAFE = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgSign=false", "gc.auto=0")
+# Further settings that name programs. A commit without them may have other bytes, so it is refused.
+_PROGRAMS = r"^(filter\..*\.(clean|process)|hook\..*\.command)$"
 _WHO = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -77,9 +79,11 @@ class GitCommit:
         return run_sandboxed(
             ["git", "--literal-pathspecs", *settings, "-c", f"safe.directory={where}", *arguments],
             cwd=where,
-            writable=(where,),
+            writable=(self._root,),  # not ``where``: a link in its path could be changed to lead out by now
             env={
                 **_WHO,
+                "GIT_DIR": f"{where}/.git",
+                "GIT_WORK_TREE": str(where),
                 "GIT_CONFIG_NOSYSTEM": "1",
                 "GIT_CONFIG_GLOBAL": "/dev/null",
                 "GIT_TERMINAL_PROMPT": "0",
@@ -95,6 +99,11 @@ class GitCommit:
     def run(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
         """``undo`` of the result is the commit before, and the new one."""
         where = self._repository(args)
+        if named := self._git(where, "config", "--name-only", "--get-regexp", _PROGRAMS).output.split():
+            raise CallerError(
+                f"{self.name}: nothing was committed: a commit in {where} would run a program that nobody approved. "
+                f"Remove the setting {named[0]} from the repository, or commit with the tool command"
+            )
         before = self._head(where)
         found = self._git(where, "add", "--", *args["paths"], timeout_s=timeout_s)
         if found.ok:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ipaddress
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +23,9 @@ URL_CHARS_MAX, BODY_CHARS_MAX, HEADERS_MAX = 4_096, 2**20, 32
 SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization", "set-cookie", "x-api-key", "x-auth-token")
 _OURS = ("host", "content-length", "transfer-encoding", "connection", "expect", "upgrade")
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+# The addresses of the IPv6 internet; those of gateways (NAT64), old sites and IPv4 in IPv6 are outside.
+_UNICAST = ipaddress.ip_network("2000::/3")
+_PROTOCOL = ipaddress.ip_network("192.0.0.0/24")  # of protocols, not of hosts
 
 
 class HttpRequest:
@@ -111,7 +116,8 @@ class HttpRequest:
                 if ok
                 else f"the server answered {status}" + (" (not followed)" if 300 <= status < 400 else "")
             )
-        except (OSError, http.client.HTTPException) as failure:
+        except (OSError, http.client.HTTPException) as failed:
+            failure = TimeoutError("the time is up") if time.monotonic() >= began + timeout_s else failed
             error = f"no whole answer: {type(failure).__name__}: {failure}"
         return ToolResult(ok, output, error, None, OUTSIDE, time.monotonic() - began, is_cut)
 
@@ -119,6 +125,11 @@ class HttpRequest:
         scheme, host, port, target = self._place(args["url"])
         connection = http.client.HTTPConnection(host, port)
         link = socket.create_connection((self._address(host, port), port), _left(deadline))
+        # The timeout of a socket begins again with each byte: a slow answer is cut off as a whole.
+        held = link.dup()
+        timer = threading.Timer(max(0.0, deadline - time.monotonic()), _cut_off, [held])
+        timer.daemon = True
+        timer.start()
         try:
             if scheme == "https":
                 link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
@@ -136,7 +147,13 @@ class HttpRequest:
                 if not (chunk := answer.read1(65_536)):
                     break
                 content += chunk
+            if answer.length and len(content) <= self._bytes_max:
+                raise http.client.IncompleteRead(content, answer.length)
+            _left(deadline)
         finally:
+            timer.cancel()
+            timer.join()
+            held.close()
             link.close()
         shown = {
             name: "[redacted]" if name.lower() in SECRET_HEADERS else value
@@ -150,9 +167,7 @@ class HttpRequest:
         """The address to connect to; all of the host's are checked, so that the name can't mean another one later."""
         found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
         for each in found:
-            address = ipaddress.ip_address(each.split("%")[0])
-            inner = getattr(address, "ipv4_mapped", None) or address
-            if not self._private and (not inner.is_global or inner.is_multicast):
+            if not self._private and not _is_public(each.split("%")[0]):
                 raise OSError(
                     f"{host} has the address {each}, which is not public; the settings forbid those"
                 )
@@ -160,6 +175,23 @@ class HttpRequest:
 
     def verify(self, args: Mapping[str, Any], result: ToolResult) -> str:
         return ""
+
+
+def _is_public(text: str) -> bool:
+    """Whether it is a public unicast address. An IPv6 address that carries an IPv4 address is not."""
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    if not address.is_global or address.is_multicast:
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return address not in _PROTOCOL
+    return address in _UNICAST and not address.sixtofour
+
+
+def _cut_off(link: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the server has closed it
+        link.shutdown(socket.SHUT_RDWR)
 
 
 def _left(deadline: float) -> float:

@@ -32,13 +32,27 @@ def under(root: Path, tool: str, argument: str, path: object) -> Path:
 
 
 @contextlib.contextmanager
-def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The descriptor of a file's folder, and the file's name. Raises OSError where a part is a link, or no folder."""
+def folder_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The descriptor of a file's folder, and the file's name. ``make``: missing folders are created.
+
+    Raises FileNotFoundError for a missing folder, and OSError where a part is a link, or no folder.
+    """
     *folders, name = os.path.normpath(path).split("/")
     here = os.open(root, _FOLDER)
     try:
         for each in folders:
-            below = os.open(each, _FOLDER, dir_fd=here)
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(each, 0o755, dir_fd=here)
+                    os.fsync(here)
+            try:
+                below = os.open(each, _FOLDER, dir_fd=here)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise OSError(
+                    f"{each!r} in the path {path!r} is not a folder that can be opened, or is a link"
+                ) from error
             os.close(here)
             here = below
         yield here, name
@@ -52,6 +66,8 @@ def read_at(folder: int, name: str, bytes_max: int) -> tuple[bytes, int] | None:
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise OSError(f"{name!r} is a link, or can't be opened: {error.strerror}") from error
     with open(number, "rb") as file:
         found = os.fstat(number)
         if not stat.S_ISREG(found.st_mode):

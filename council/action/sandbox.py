@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -133,17 +134,23 @@ def run_sandboxed(
     """
     where = os.path.realpath(cwd)
     owner = os.stat(where)
+    places = tuple(os.path.realpath(each) for each in writable)
     job = _Job(
         tuple(argv),
         where,
-        tuple(os.path.realpath(each) for each in writable),
-        (where, *(os.path.realpath(each) for each in readable)),
+        places,
+        # What is writable needs no place of its own: its path might lead elsewhere when it is looked up again.
+        (*(() if _within(where, places) else (where,)), *(os.path.realpath(each) for each in readable)),
         env or {},
         limits or Limits(),
         (owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None,
     )
     level = level_for(job.user, sandbox)
     return _run(level, job)
+
+
+def _within(path: str, places: Sequence[str]) -> bool:
+    return any(os.path.commonpath([path, each]) == each for each in places)
 
 
 def level_for(user: tuple[int, int] | None, sandbox: str = "auto") -> Level:
@@ -203,7 +210,7 @@ def _run(level: Level, job: _Job) -> ToolResult:
         else:
             process = stack.enter_context(_confined(level, job))
             end = process.terminate  # it ends its processes, then itself
-        reader = _Reader(process, job.limits.output_bytes_max)
+        reader = stack.enter_context(contextlib.closing(_Reader(process, job.limits.output_bytes_max)))
         try:
             in_time = reader.read(began + job.limits.timeout_s)
         finally:
@@ -261,6 +268,9 @@ class _Reader:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def close(self) -> None:
+        self._selector.close()
 
     def text(self, number: int) -> str:
         return self._kept[number].decode("utf-8", "replace")
@@ -339,24 +349,25 @@ def _bubblewrap(job: _Job) -> Iterator[subprocess.Popen[bytes]]:
         options = stack.enter_context(_memory_file("\0".join(_options(job)).encode() + b"\0"))
         denied = syscall_filter.filter_for(platform.machine(), sockets=True)
         seccomp = stack.enter_context(_memory_file(denied))
-        info_read, info = stack.enter_context(_pipe())
-        gate, gate_write = stack.enter_context(_pipe())
+        info_read, info_end = _pipe(stack)
+        gate_end, gate_write = _pipe(stack)
+        info, gate = info_end.fileno(), gate_end.fileno()
         numbers = ("--args", options, "--seccomp", seccomp, "--info-fd", info, "--block-fd", gate)
         argv = [program, *map(str, numbers), "--", *job.argv]
         if job.user:
             argv = [*_as_user(job.user), *argv]
         process = stack.enter_context(_started(argv, subprocess.DEVNULL, (options, seccomp, info, gate)))
-        os.close(info)
-        os.close(gate)
+        info_end.close()
+        gate_end.close()
         try:
-            told = _read_all(info_read)
+            told = info_read.read()
             if told:  # else it has failed, and says why
                 child = int(json.loads(told)["child-pid"])
                 if os.geteuid() == 0 and job.user is None:
                     stack.enter_context(_pids_cgroup(child, job.limits.processes_max))
                 with contextlib.suppress(ProcessLookupError, BrokenPipeError):  # it has failed, and says why
                     _set_rlimits(child, job)
-                    os.write(gate_write, b".")
+                    gate_write.write(b".")
         except BaseException:
             process.kill()
             raise
@@ -482,19 +493,7 @@ def _memory_file(content: bytes) -> Iterator[int]:
         os.close(number)
 
 
-@contextlib.contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            with contextlib.suppress(OSError):
-                os.close(end)
-
-
-def _read_all(descriptor: int) -> bytes:
-    found = b""
-    while chunk := os.read(descriptor, _CHUNK):
-        found += chunk
-    return found
+def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
+    """Its ends, for reading and for writing. As files they are closed once: another thread may have the number next."""
+    reading, writing = os.pipe()
+    return stack.enter_context(FileIO(reading, "r")), stack.enter_context(FileIO(writing, "w"))

@@ -7,6 +7,7 @@ process is run here, by an executor with a name and a key of its own.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import hmac
 import inspect
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 # The longest name of a client whose executor is named after it.
 _SENDER_CHARS_MAX = 59
 TTL_S, RUN_S = 600.0, 60.0
+SHOWN_CHARS = 200  # of the output, in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class ActionResult:
 
     ``value`` is what a Python function returned, where it ran in this process; ``output`` is its text. ``outcome`` is
     ok, failed or cancelled. ``sandbox`` is the level that it ran at. ``reported`` is false if the council could not
-    be told: its record then says that the outcome is unknown.
+    be told: its record may say then that the outcome is unknown.
     """
 
     decision: Decision
@@ -73,6 +75,13 @@ class ActionResult:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def __str__(self) -> str:
+        """One line: the outcome, and the beginning of the output or of the error."""
+        text = " ".join((self.output if self.ok else self.error)[:SHOWN_CHARS].split())
+        text = "".join(char if char.isprintable() else "?" for char in text)
+        line = f"{self.outcome}: {text}" if text else self.outcome
+        return line if self.reported else f"{line} (the council could not be told, see council tokens)"
 
     def value_or_raise(self) -> Any:
         """The function's value, or the output. Raises the function's own error, or ActionFailed."""
@@ -120,10 +129,12 @@ class Tools:
         found = self._installed.get(name) if isinstance(name, str) else None
         if found is not None:
             return found
-        known = (
-            ", ".join(sorted({*self.own, *self._installed})) or "none; register a function with @council.tool"
+        known = ", ".join(sorted({*self.own, *self._installed})) or "none"
+        raise CallerError(
+            f"no tool is named {name!r:.80}; the known tools are {known}. Register a function with @council.tool, or "
+            "name a root (for command, file.write, file.patch, git.commit) or hosts (for http.request) under [action] "
+            "in the settings"
         )
-        raise CallerError(f"no tool is named {name!r:.80}; the known tools are {known}")
 
     @functools.cached_property
     def _installed(self) -> dict[str, Tool]:
@@ -138,9 +149,7 @@ class Tools:
         """This client's executor, which joins when it is first needed."""
         async with self._opening:
             if self._executor is None:
-                from council.runtime.executor import (
-                    Executor,  # which a client that runs nothing does not need
-                )
+                from council.runtime.executor import Executor  # a client that runs nothing needs none
 
                 tools = ChainMap(self.own, self._installed)
                 executor = Executor(self._port, self._name, self._key, self._config.call_timeout_s, tools)
@@ -286,7 +295,7 @@ def _checked(tool: Tool, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple
     """The arguments as they are proposed, and what a run touches. Raises CallerError. May run a user's code."""
     if not isinstance(args, Mapping):
         raise CallerError(f"args is {args!r:.80}, expected a mapping of the tool's arguments by name")
-    given = tool.complete(args) if isinstance(tool, FunctionTool) else dict(args)
+    given = tool.complete(args) if isinstance(tool, FunctionTool) else copy.deepcopy(dict(args))
     tool.check(given)
     return given, tool.resources(given)
 

@@ -9,6 +9,7 @@ new process has no request of an earlier one, so that nothing runs twice.
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import secrets
 import threading
@@ -83,6 +84,7 @@ class Executor:
         found = self.tools.get(tool)
         if found is None:
             raise CallerError(f"{self.name} has no tool {tool!r}; it has {', '.join(self.tools) or 'none'}")
+        args = copy.deepcopy(dict(args))  # the caller's may change while this waits: what is digested is run
         await _on_thread(lambda: found.check(args))
         resources = await _on_thread(lambda: found.resources(args))
         request = {

@@ -39,6 +39,14 @@ class TokenStanding(Value, frozen=True):
     uses: tuple[UseStanding, ...]
     timeout_s: float
 
+    def __str__(self) -> str:
+        """One line: the standing, the tool, what it may do, and what came of its uses."""
+        left = f", {self.left_s:.0f} s left" if self.standing == "live" else ""
+        outcomes = ", ".join(use.result.outcome for use in self.uses if use.result is not None)
+        came = f"; {outcomes}" if outcomes else ""
+        on = f" on {', '.join(self.resources)}" if self.resources else ""
+        return f"{self.token_id}: {self.standing}{left}; {self.tool} by {self.executor}, {'/'.join(self.operations)}{on}{came}"
+
 
 def standings(
     state: CouncilState, now: tuple[float, float], proposal_id: str | None = None
