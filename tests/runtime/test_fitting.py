@@ -91,7 +91,7 @@ def test_a_mind_without_a_model_reads_as_much_as_it_says() -> None:
     assert brief.free_bytes == 1_000
     error = problem(brief, proposal("word " * 2_000))
     assert isinstance(error, TokenBudgetError)
-    assert "lite reads 1,000 tokens, and it takes about 2,0" in error.message
+    assert "lite reads 1,000 tokens, and it takes " in error.message
     gone = SeatConfig(name="lite", mind="of_another_node.minds:Mind")
     assert ProposalSize(config(gone)).free_bytes == READS_TOKENS
 
@@ -112,9 +112,7 @@ def test_a_council_without_models_refuses_what_no_seat_reads_and_loses_the_ballo
     ) as council:
         decision = council.propose("Tidy up", "word " * 2_000, wait_for="all")
         assert decision.outcome == "approved"
-        assert dict(decision.missing)["prime"].startswith(
-            "prime reads 1,000 tokens, and the proposal has 2,0"
-        )
+        assert "prime reads 1,000 tokens, and the proposal has 2,0" in dict(decision.missing)["prime"]
 
 
 class Reader(Brief):
