@@ -46,10 +46,12 @@ from council.api.keywords import (
 )
 from council.config.human_keys import current_user
 from council.core.state import ActionStage, Decision, RiskLevel
+from council.journal import episodes
 from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
 from council.kinds.text import line
 from council.protocol.envelope import SUMMARY_CHARS_MAX, Envelope, Requester
 from council.protocol.errors import CallerError, CouncilError
+from council.protocol.omen import to_dict
 from council.runtime.open_escalations import OpenEscalation, opened
 from council.runtime.questions import AskDecision, AskEscalations, AskHistory, AskTokens
 from council.runtime.token_standing import TokenStanding
@@ -442,6 +444,22 @@ class AsyncCouncil:
             "envelopes": envelopes,
         }
         return await self._handle.session.ask(AskHistory(wanted(asked)))
+
+    @_on_its_loop
+    async def episode(self, proposal_id: str) -> list[dict[str, Any]]:
+        """Returns the proposal's OMEN episode: its packets in order, each as JSON data.
+
+        The journal's records give it: what was proposed, ballots, decision, escalation, token, uses and results.
+        ``proposal_id`` may be its first 4 or more characters. Raises Refused if the proposal is unknown, or its first
+        record is not kept any more, CallerError, StoreError.
+        """
+        queries = episodes.episode(proposal_id)
+        try:
+            asked = next(queries)
+            while True:
+                asked = queries.send(await self._handle.session.ask(AskHistory(wanted(asked))))
+        except StopIteration as done:
+            return [to_dict(packet) for packet in done.value]
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         if type(after) is not int:

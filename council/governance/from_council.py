@@ -221,7 +221,7 @@ class _Telling:
         self._run_began({"executor": request.executor, "run": request.run})
         if request.proposal_id != self._id:
             return
-        what, terms = self._terms()
+        _, terms = self._terms()
         if self._episode.state not in ("S5_AUTHORIZE", "S6_EXECUTE"):
             summary = f"the token is used again, in {self._episode.state}"
             self._alert("contract_violation", "WARNING", summary, "look at what the tool changes")
@@ -505,7 +505,8 @@ class _Telling:
 
     def _terms(self) -> tuple[Submission, Terms]:
         what = self._what
-        assert what is not None and isinstance(what.terms, Terms), "a token is issued on terms"
+        assert what is not None
+        assert isinstance(what.terms, Terms), "a token is issued on terms"
         return what, what.terms
 
     def _write(self, packet_type: str, layer: int | str, payload: Mapping[str, Any]) -> Packet:
@@ -631,9 +632,7 @@ def _trigger(asked: Escalation) -> str:
     """The trigger of an escalation: what sent it to Prime, if Prime passed it on."""
     risky = asked.risk_level == "high" or any(unsure(each.confidence) for each in asked.ballots)
     risky = risky or asked.reason in ("ruling_unsure", "no_ruling")
-    return TRIGGERS.get(
-        asked.reason, "high_stakes_high_uncertainty" if risky else "user_override_required"
-    )
+    return TRIGGERS.get(asked.reason, "high_stakes_high_uncertainty" if risky else "user_override_required")
 
 
 def _risk(what: Submission, case: Case) -> RiskLevel:
