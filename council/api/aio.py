@@ -46,12 +46,10 @@ from council.api.keywords import (
 )
 from council.config.human_keys import current_user
 from council.core.state import ActionStage, Decision, RiskLevel
-from council.journal import episodes
 from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
 from council.kinds.text import line
 from council.protocol.envelope import SUMMARY_CHARS_MAX, Envelope, Requester
 from council.protocol.errors import CallerError, CouncilError
-from council.protocol.omen import to_dict
 from council.runtime.open_escalations import OpenEscalation, opened
 from council.runtime.questions import AskDecision, AskEscalations, AskHistory, AskTokens
 from council.runtime.token_standing import TokenStanding
@@ -453,6 +451,9 @@ class AsyncCouncil:
         ``proposal_id`` may be its first 4 or more characters. Raises Refused if the proposal is unknown, or its first
         record is not kept any more, CallerError, StoreError.
         """
+        from council.journal import episodes  # its models cost each start some milliseconds
+        from council.protocol.omen import to_dict
+
         queries = episodes.episode(proposal_id)
         try:
             asked = next(queries)
