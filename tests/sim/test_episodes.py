@@ -1,0 +1,85 @@
+"""Each proposal of simulated histories has an OMEN episode whose every packet is accepted, in time and order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from council.governance import machine
+from council.governance.episode import Episode
+from council.governance.from_council import OUTCOMES, episode_of
+from council.journal.entries import Entry
+from council.journal.history import entry_of
+from council.journal.packets import unpacked
+from council.protocol.omen import Packet, to_dict
+from tests.sim.plan import make
+from tests.sim.world import World
+
+SEEDS = range(40)
+MORE_SEEDS = range(40, 200)
+
+
+def proposals(seed: int) -> Iterator[tuple[str, list[Entry]]]:
+    """Each proposal of a seed's history, and the records from its submission on that its episode may need."""
+    world = World(make(seed)).run()
+    entries = [entry_of(unpacked(row.content, row.position)) for row in world.disk.rows]
+    for number, entry in enumerate(entries):
+        if entry.kind == "proposal":
+            assert entry.proposal_id is not None
+            later = entries[number:]
+            yield (
+                entry.proposal_id,
+                [
+                    each
+                    for each in later
+                    if each.concerns(entry.proposal_id) or each.kind in ("executor", "use")
+                ],
+            )
+
+
+def check(proposal_id: str, entries: list[Entry]) -> tuple[Episode, list[Packet]]:
+    """The episode, once its packets are accepted one by one, and say what the records say."""
+    packets = episode_of(proposal_id, entries)
+    episode = Episode(f"corr_{proposal_id}")
+    for packet in packets:
+        stepped = machine.step(episode, to_dict(packet))
+        assert stepped.is_accepted, stepped.results
+        episode = stepped.episode
+    decided = [one for each in entries for one in each.decisions if one.proposal_id == proposal_id]
+    outcomes = [p.payload.decision_outcome for p in packets if p.header.packet_type == "DecisionPacket"]
+    expected = [OUTCOMES[one.outcome] for one in decided if one.outcome is not None]
+    assert [each for each in outcomes if each != "ESCALATE"] == expected
+    asked = [one for each in entries for one in each.escalations if one.proposal_id == proposal_id]
+    assert outcomes.count("ESCALATE") == len(asked)
+    told = Counter(packet.header.packet_type for packet in packets)
+    assert told["ToolAuthorizationToken"] <= 1
+    uses = [e for e in entries if e.kind == "use" and e.proposal_id == proposal_id]
+    assert told["TaskDirectivePacket"] <= len(uses)
+    return episode, packets
+
+
+def test_the_episodes_of_simulated_histories_are_valid() -> None:
+    ends: Counter[str | None] = Counter()
+    triggers, kinds = set(), Counter[str]()
+    for seed in SEEDS:
+        for proposal_id, entries in proposals(seed):
+            episode, packets = check(proposal_id, entries)
+            ends[episode.outcome] += 1
+            kinds.update(packet.header.packet_type for packet in packets)
+            triggers |= {
+                packet.payload.escalation_trigger
+                for packet in packets
+                if packet.header.packet_type == "EscalationPacket"
+            }
+    assert min(ends["ACT"], ends["CANCEL"], ends["DEFER"]) >= 10
+    assert triggers >= {"contradiction_unresolved", "high_stakes_high_uncertainty", "tools_degraded_critical"}
+    assert min(kinds["ToolAuthorizationToken"], kinds["TaskDirectivePacket"], kinds["TaskResultPacket"]) >= 2
+
+
+@pytest.mark.long
+def test_the_episodes_of_more_histories_are_valid() -> None:
+    for seed in MORE_SEEDS:
+        for proposal_id, entries in proposals(seed):
+            check(proposal_id, entries)
