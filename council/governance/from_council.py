@@ -430,8 +430,9 @@ class _Telling:
     def _grant(self) -> None:
         what, terms = self._terms()
         assert self._decision is not None
-        # In the council its last microsecond still counts; in the machine a token is expired at its expiry.
-        ends = self._at + timedelta(seconds=terms.ttl_s, microseconds=1)
+        assert self._record is not None
+        # In the council its last moment still counts; in the machine a token is expired at its expiry.
+        ends = _time(self._record.at_s + terms.ttl_s) + timedelta(microseconds=1)
         payload = {
             "token_id": token_id_of(self._id),
             "authorized_scope": {
@@ -501,7 +502,7 @@ class _Telling:
     @property
     def _at(self) -> datetime:
         assert self._record is not None
-        return datetime.fromtimestamp(self._record.at_s, UTC)
+        return _time(self._record.at_s)
 
     def _terms(self) -> tuple[Submission, Terms]:
         what = self._what
@@ -607,6 +608,10 @@ _READERS = {
     "revocation": _Telling._revoked,
     "outcome": _Telling._reported,
 }
+
+
+def _time(wall_s: float) -> datetime:
+    return datetime.fromtimestamp(wall_s, UTC)
 
 
 def _said(act: Ballot | Ruling) -> dict[str, Any]:

@@ -12,11 +12,13 @@ import pytest
 from council import AsyncCouncil, Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.api.client import handle_of
 from council.api.tools import FunctionTool
+from council.core.state import UseRequest, UseResult, plain
 from council.governance import machine
 from council.governance.episode import Episode
 from council.governance.from_council import SURE, episode_of
+from council.journal.entries import Entry
 from council.protocol.errors import CallerError, OutcomeUnknown, Refused
-from council.protocol.omen import PACKETS
+from council.protocol.omen import PACKETS, to_dict
 from council.runtime.executor import Executor
 from tests.cases import each
 from tests.runtime.harness import run
@@ -318,6 +320,59 @@ def test_a_new_run_of_the_executor_shows_that_a_use_has_no_result(tmp_path: Path
     assert checked(after)[1][-1] == "Escalation tools_degraded_critical"
     assert "began anew" in after[-2]["payload"]["summary"]
     assert calls == [1]
+
+
+def test_a_late_result_and_a_use_after_an_unknown_outcome_are_alerts() -> None:
+    action = {"tool": "put", "args": {}, "authorization": {**PUTS, "uses": 2}}
+    with council_of(YES, YES, YES) as council:
+        proposal_id = council.propose("Put it", action=action, wait_for="all").proposal_id
+        entries = list(council.history(proposal=proposal_id, newest_first=False))
+
+    def then(kind: str, **data: Any) -> None:
+        entries.append(Entry(entries[-1].position + 1, entries[-1].at_s + 1, kind, "exec", proposal_id, data))
+
+    def use(use_id: str, run: str) -> None:
+        terms = entries[0].data["what"]["terms"]
+        request = UseRequest(
+            proposal_id, use_id, "exec", run, f"token_{proposal_id}", "put", ("write",), (), terms["digest"]
+        )
+        then("use", request=plain(request))
+
+    def result(use_id: str) -> None:
+        then("result", result=plain(UseResult(proposal_id, use_id, "exec", "ok", "put")))
+
+    use("u1", "run1")
+    use("u2", "run2")  # another process: nobody knows what came of the first
+    result("u1")
+    result("u2")
+    then("revocation", sender="bob", reason="enough", by_human=False)
+    then("damaged", why="its hash is wrong")
+    packets = [to_dict(packet) for packet in episode_of(proposal_id, entries)]
+    state, told = checked(packets)
+    assert (state, told[6:]) == (
+        "S8_ESCALATED",
+        [
+            "TaskDirective tool_write",
+            "IntegrityAlert contract_violation",
+            "Escalation tools_degraded_critical",
+            *3 * ["IntegrityAlert contract_violation"],
+            "IntegrityAlert token_revoked",
+            "IntegrityAlert journal_damaged",
+        ],
+    )
+
+
+def test_one_of_many_that_a_change_of_the_roll_ended_has_its_outcome() -> None:
+    """The record of such a change holds no decision for most of them, only their outcomes."""
+    with council_of(YES, YES, YES) as council:
+        proposal_id = council.propose("Do it", wait_for="all").proposal_id
+        first, ballot, *_ = council.history(proposal=proposal_id, newest_first=False)
+    for outcome, last in (("rejected", "Decision CANCEL"), (None, "Escalation contradiction_unresolved")):
+        swept = Entry(
+            ballot.position + 1, ballot.at_s, "seat_died", "lite", None, {}, more={proposal_id: outcome}
+        )
+        packets = episode_of(proposal_id, [first, ballot, swept])
+        assert checked([to_dict(packet) for packet in packets])[1][-1] == last
 
 
 def test_a_token_that_is_revoked() -> None:

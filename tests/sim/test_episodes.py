@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from council.governance import machine
 from council.governance.episode import Episode
@@ -19,6 +21,8 @@ from tests.sim.world import World
 
 SEEDS = range(40)
 MORE_SEEDS = range(40, 200)
+SEEDS_OF_USES = range(20)
+WALL_0 = 1_700_000_000.0
 
 
 def proposals(seed: int) -> Iterator[tuple[str, list[Entry]]]:
@@ -37,6 +41,23 @@ def proposals(seed: int) -> Iterator[tuple[str, list[Entry]]]:
                     if each.concerns(entry.proposal_id) or each.kind in ("executor", "use")
                 ],
             )
+
+
+def jumping(entries: list[Entry], proposal_id: str, number: int) -> list[Entry]:
+    """The records as a wall clock that jumps would date them; a use stays within its token's life."""
+    chance, at_s, ends_s = random.Random(number), WALL_0, 0.0
+    found = []
+    for entry in entries:
+        at_s += chance.choice((0, 0.1, 1, 50, -100, 700, 90_000))
+        own = entry.proposal_id == proposal_id
+        if own and entry.kind == "proposal":
+            ttl_s = entry.data["what"]["terms"]["ttl_s"]
+        if any(each.proposal_id == proposal_id for each in entry.decisions):
+            ends_s = at_s + ttl_s
+        if own and entry.kind == "use":
+            at_s = min(at_s, ends_s)
+        found.append(replace(entry, at_s=at_s))
+    return found
 
 
 def check(proposal_id: str, entries: list[Entry]) -> tuple[Episode, list[Packet]]:
@@ -76,6 +97,20 @@ def test_the_episodes_of_simulated_histories_are_valid() -> None:
     assert min(ends["ACT"], ends["CANCEL"], ends["DEFER"]) >= 10
     assert triggers >= {"contradiction_unresolved", "high_stakes_high_uncertainty", "tools_degraded_critical"}
     assert min(kinds["ToolAuthorizationToken"], kinds["TaskDirectivePacket"], kinds["TaskResultPacket"]) >= 2
+
+
+def test_a_clock_that_jumps_makes_no_episode_invalid() -> None:
+    """A result may be dated after its directive's time, and a use at the last moment of its token."""
+    tried, unknown = 0, 0
+    for seed in SEEDS_OF_USES:
+        for proposal_id, entries in proposals(seed):
+            if any(each.kind == "use" and each.proposal_id == proposal_id for each in entries):
+                for number in range(20):
+                    episode, _ = check(proposal_id, jumping(entries, proposal_id, number))
+                    tried += 1
+                    unknown += episode.state == "S8_ESCALATED"
+    assert tried >= 40
+    assert 0 < unknown < tried
 
 
 @pytest.mark.long
