@@ -20,7 +20,6 @@ from council.core.state import (
     Ballot,
     Decision,
     Escalation,
-    Outcome,
     RiskLevel,
     Ruling,
     Spend,
@@ -35,12 +34,13 @@ from council.core.state import (
 from council.core.tokens import RESULT_GRACE_S
 from council.governance import machine
 from council.governance.episode import Episode
+from council.governance.invariants import CONSEQUENTIAL
 from council.governance.ledger import WRITING
 from council.protocol.errors import Refused
 from council.protocol.models import time_text
 from council.protocol.omen import Packet, read_packet, stakes_level
 
-OUTCOMES: Mapping[Outcome, str] = {
+OUTCOMES: Mapping[str, str] = {
     "approved": "ACT",
     "rejected": "CANCEL",
     "cancelled": "CANCEL",
@@ -373,7 +373,7 @@ class _Telling:
 
     def _decided(self, outcome: str | None, reason: str, case: Case) -> None:
         """The one decision, and the token that an approval of an action issues."""
-        assert outcome in OUTCOMES, "a decision of a record is final"
+        assert outcome is not None, "a decision of a record is final"
         self._case = case
         if self._episode.state == "S8_ESCALATED" and case.answer is None:
             self._believe_of_1("answer", {"approve": None, "reason": reason})
@@ -525,7 +525,7 @@ class _Telling:
         if self.packets:
             header["previous_packet_id"] = self.packets[-1].header.packet_id
         given = {"header": header, "payload": dict(payload)}
-        if packet_type in machine.invariants.CONSEQUENTIAL:
+        if packet_type in CONSEQUENTIAL:
             given["mcp"] = self._mcp(is_act=payload.get("decision_outcome") == "ACT")
         packet = read_packet(given)
         self._episode = machine.step(self._episode, packet).episode
@@ -584,7 +584,8 @@ class _Telling:
             acts.append(("derived_calc", case.ruling.msg_id, case.ruling.confidence))
         if case.answer is not None:
             acts.append(("user_observation", case.answer.msg_id, None))
-        refs = [("user_observation", self.packets[0].header.packet_id, None)]
+        proposed = self.packets[0].header.packet_id
+        refs: list[tuple[str, str, float | None]] = [("user_observation", proposed, None)]
         refs += [(kind, self._told[msg_id], share) for kind, msg_id, share in acts if msg_id in self._told]
         return [
             {
