@@ -557,7 +557,7 @@ class _Telling:
                 "time_budget_seconds": math.ceil(what.time_budget_s),
                 "risk_budget": {
                     "envelope": f"{risk} risk",
-                    "max_loss": ", ".join(terms.resources) if terms is not None else "not stated",
+                    "max_loss": ", ".join(terms.resources if terms is not None else ()) or "not stated",
                 },
             },
             "epistemics": {
