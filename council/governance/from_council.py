@@ -55,6 +55,7 @@ TRIGGERS = {
 }
 # A confidence below this is a medium uncertainty; below the core's floor it is a high one.
 SURE = 0.7
+NAMED_MAX = 20
 _IMPACT = {"low": "LOW", "med": "MEDIUM", "high": "HIGH"}
 _STATUS = {"ok": "SUCCESS", "failed": "FAILURE", "cancelled": "CANCELLED"}
 _TELLS_BELIEFS = ("S1_SENSE", "S2_MODEL", "S3_DECIDE", "S7_REVIEW")
@@ -306,7 +307,7 @@ class _Telling:
         tool = use.request.tool
         summary = f"the outcome of {tool} is unknown: {why}. It may have run, and is not run again"
         self._alert("contract_violation", "ERROR", summary, "look at what the tool changes", grave=True)
-        where = ", ".join(use.request.resources) or "what the tool changes"
+        where = _named(use.request.resources) or "what the tool changes"
         options = [
             _option("propose_again", f"Propose {tool} again", "it is done", "it may be done twice"),
             _option("leave", "Leave it as it is", "nothing runs twice", "it may not be done"),
@@ -557,7 +558,7 @@ class _Telling:
                 "time_budget_seconds": math.ceil(what.time_budget_s),
                 "risk_budget": {
                     "envelope": f"{risk} risk",
-                    "max_loss": ", ".join(terms.resources if terms is not None else ()) or "not stated",
+                    "max_loss": _named(terms.resources if terms is not None else ()) or "not stated",
                 },
             },
             "epistemics": {
@@ -632,6 +633,12 @@ def _option(option_id: str, description: str, pro: str, con: str) -> dict[str, A
         "cons": [con],
         "risk_summary": con,
     }
+
+
+def _named(resources: Sequence[str]) -> str:
+    """The first ``NAMED_MAX`` resources, and how many there are beside them; the token has them all."""
+    more = len(resources) - NAMED_MAX
+    return ", ".join(resources[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _trigger(asked: Escalation) -> str:

@@ -390,6 +390,17 @@ def test_a_token_that_is_revoked() -> None:
     assert "the plan changed" in packets[-1]["payload"]["summary"]
 
 
+def test_as_many_resources_as_a_token_may_have() -> None:
+    allows = {**PUTS, "resources": [f"{number:03}{'x' * 997}" for number in range(100)]}
+    with council_of(YES, YES, YES) as council:
+        decision = council.propose("Put it", action={"tool": "put", "args": {}, "authorization": allows})
+        packets = council.episode(decision.proposal_id)
+    assert checked(packets)[0] == "S5_AUTHORIZE"
+    scope = packets[-1]["payload"]["authorized_scope"]
+    assert scope["resource_constraints"]["resources"] == allows["resources"]
+    assert packets[-1]["mcp"]["budgets"]["risk_budget"]["max_loss"].endswith("and 80 more")
+
+
 def test_a_guarded_call_reports_its_steps() -> None:
     with council_of(YES, YES, YES) as council:
 
