@@ -15,6 +15,7 @@ import msgspec
 
 from council.core.escalation import RISKS
 from council.core.state import (
+    RESULT_GRACE_S,
     ActionReport,
     Answer,
     Ballot,
@@ -31,7 +32,6 @@ from council.core.state import (
     total,
     unsure,
 )
-from council.core.tokens import RESULT_GRACE_S
 from council.governance import machine
 from council.governance.episode import Episode
 from council.governance.invariants import CONSEQUENTIAL
