@@ -50,7 +50,8 @@ def folder_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple[in
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise OSError(f"{each!r} in the path {path!r} is not a folder that can be opened, or is a link"
+                raise OSError(
+                    f"{each!r} in the path {path!r} is not a folder that can be opened, or is a link"
                 ) from error
             os.close(here)
             here = below

@@ -361,3 +361,22 @@ def nothing_runs(folder: str) -> bool:
 
     until(lambda: not runs(), "a process outlived its run")
     return True
+
+
+def test_every_descriptor_is_closed_and_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that is closed twice may be another thread's by then, such as that of the journal."""
+    twice: list[int] = []
+    close = os.close
+
+    def noted(number: int) -> None:
+        try:
+            close(number)
+        except OSError:
+            twice.append(number)
+            raise
+
+    run_sandboxed(["true"], cwd=tmp_path)  # the trial, once
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "close", noted)
+    assert run_sandboxed(["true"], cwd=tmp_path).ok
+    assert (twice, os.listdir("/proc/self/fd")) == ([], before)
