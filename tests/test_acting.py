@@ -363,13 +363,13 @@ def test_without_settings_it_says_what_makes_a_tool(council: Council) -> None:
 
 
 def test_a_result_and_a_token_are_a_line_each(council: Council) -> None:
-    counting(council)
-    done = council.act("note", {"name": "x\n\x1b[1my" * 99})
-    assert str(done).startswith("ok: x ?[1myx")
+    council.register(Echo())
+    done = council.act("echo", {"words": ["x\n\x1b[1my"] * 99})
+    assert str(done).startswith("ok: x ?[1my x")
     assert len(str(done)) < 300
     (token,) = council.tokens()
     assert "\n" not in str(token)
-    assert str(token).startswith(f"{done.token_id}: used; note by bob.exec, write on file:/srv/x")
+    assert str(token).startswith(f"{done.token_id}: used; echo by bob.exec, read; ok")
 
 
 class Echo:
