@@ -358,7 +358,7 @@ def test_a_client_that_acts_again_under_its_key_gets_the_first_result(council: C
 
 
 def test_without_settings_it_says_what_makes_a_tool(council: Council) -> None:
-    with pytest.raises(CallerError, match="the known tools are none.*@council.tool.*root.*hosts"):
+    with pytest.raises(CallerError, match=r"the known tools are none.*@council.tool.*root.*hosts"):
         council.act("command", {"argv": ["ls"]})
 
 

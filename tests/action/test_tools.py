@@ -385,7 +385,7 @@ def test_a_repository_that_names_a_program_is_refused(repository: Path) -> None:
     (repository / ".gitattributes").write_text("a filter=evil\n")
     clean = ["git", "-C", str(repository), "config", "filter.evil.clean", f"touch {repository}/ran; cat"]
     subprocess.run(clean, check=True)
-    with pytest.raises(CallerError, match="filter.evil.clean"):
+    with pytest.raises(CallerError, match=r"filter\.evil\.clean"):
         GitCommit(repository, sandbox="none").run({"paths": ["a"], "message": "x"}, timeout_s=HANG_S)
     assert not (repository / "ran").exists()
 
