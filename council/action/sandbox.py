@@ -495,6 +495,6 @@ def _memory_file(content: bytes) -> Iterator[int]:
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
-    """Its ends, for reading and for writing. As files they are closed once: another thread may have the number next."""
+    """Its ends, for reading and for writing. As files they are closed once: then another may have the number."""
     reading, writing = os.pipe()
     return stack.enter_context(FileIO(reading, "r")), stack.enter_context(FileIO(writing, "w"))

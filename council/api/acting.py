@@ -124,8 +124,8 @@ class Tools:
         known = ", ".join(sorted({*self.own, *self._installed})) or "none"
         raise CallerError(
             f"no tool is named {name!r:.80}; the known tools are {known}. Register a function with @council.tool, or "
-            "name a root (for command, file.write, file.patch, git.commit) or hosts (for http.request) under [action] "
-            "in the settings"
+            "name a root (for command, file.write, file.patch, git.commit) or hosts (for http.request) under "
+            "[action] in the settings"
         )
 
     @functools.cached_property
