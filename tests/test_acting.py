@@ -357,6 +357,66 @@ def test_a_client_that_acts_again_under_its_key_gets_the_first_result(council: C
         council.act("note", {"name": "y"}, key="deploy 7")
 
 
+def test_without_settings_it_says_what_makes_a_tool(council: Council) -> None:
+    with pytest.raises(CallerError, match=r"the known tools are none.*@council.tool.*root.*hosts"):
+        council.act("command", {"argv": ["ls"]})
+
+
+def test_a_result_and_a_token_are_a_line_each(council: Council) -> None:
+    council.register(Echo())
+    done = council.act("echo", {"words": ["x\n\x1b[1my"] * 99})
+    assert str(done).startswith("ok: x ?[1my x")
+    assert len(str(done)) < 300
+    (token,) = council.tokens()
+    assert "\n" not in str(token)
+    assert str(token).startswith(f"{done.token_id}: used; echo by bob.exec, read; ok")
+
+
+class Echo:
+    """A tool whose arguments have a list inside."""
+
+    name, safety, operations = "echo", "READ", ("read",)
+
+    def check(self, args: Mapping[str, Any]) -> None: ...
+
+    def resources(self, args: Mapping[str, Any]) -> tuple[str, ...]:
+        return ()
+
+    def run(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
+        return ToolResult(True, " ".join(args["words"]), "", None, OUTSIDE, 0.0, False)
+
+    def verify(self, args: Mapping[str, Any], result: ToolResult) -> str:
+        return ""
+
+
+def test_arguments_that_change_meanwhile_run_as_they_were_approved(
+    council: Council, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["approved"]
+    told = Session.inform
+
+    async def changing(self: Session, *args: Any, **how: Any) -> Any:
+        words[0] = "changed"
+        return await told(self, *args, **how)
+
+    monkeypatch.setattr(Session, "inform", changing)
+    council.register(Echo())
+    assert council.act("echo", {"words": words}).output == "approved"
+    executor = handle_of(council).wait(handle_of(council).tools.executor())
+    words[0] = "approved"
+    proposal = council.draft(
+        "echo",
+        action={
+            "tool": "echo",
+            "args": {"words": ["approved"]},
+            "authorization": {"executor": executor.name, "operations": ["read"]},
+        },
+    )
+    token = council.propose(proposal).proposal_id
+    done = handle_of(council).wait(executor.perform(token, "echo", {"words": words}, 30.0))
+    assert (words, done.result.output) == (["changed"], "approved")
+
+
 # Restarts
 
 

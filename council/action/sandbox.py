@@ -139,8 +139,11 @@ def run_sandboxed(
         tuple(argv),
         where,
         places,
-        # What is writable needs no place of its own: its path might lead elsewhere when it is looked up again.
-        (*(() if _within(where, places) else (where,)), *(os.path.realpath(each) for each in readable)),
+        # Below a writable place it needs none of its own, and a link in it that was changed by now can't lead out.
+        (
+            *(() if _within(os.path.abspath(cwd), places) else (where,)),
+            *(os.path.realpath(each) for each in readable),
+        ),
         env or {},
         limits or Limits(),
         (owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None,

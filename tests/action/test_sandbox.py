@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import platform
+import selectors
 import shutil
 import signal
 import socket
@@ -361,3 +362,22 @@ def nothing_runs(folder: str) -> bool:
 
     until(lambda: not runs(), "a process outlived its run")
     return True
+
+
+def test_every_descriptor_is_closed_and_by_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that is closed twice may be another thread's by then, such as that of the journal."""
+    closed: list[bool] = []
+
+    class Noted(selectors.EpollSelector):
+        """It is opened after the ends of pipes were closed, so it has the number of one of them."""
+
+        def close(self) -> None:
+            os.fstat(self.fileno())  # it raises where another has closed the number
+            super().close()
+            closed.append(True)
+
+    run_sandboxed(["true"], cwd=tmp_path)  # the trial, once
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(selectors, "DefaultSelector", Noted)
+    assert run_sandboxed(["true"], cwd=tmp_path).ok
+    assert (closed, os.listdir("/proc/self/fd")) == ([True], before)

@@ -18,6 +18,7 @@ from council.action.command import Command
 from council.action.files import FilePatch, FileWrite
 from council.action.git_commit import GitCommit
 from council.action.http_request import HttpRequest
+from council.action.sandbox import SandboxMissing
 from council.action.tool import ArgumentsRefused, Tool
 from council.config.settings import ActionConfig
 from council.protocol.errors import CallerError, ConfigError
@@ -81,6 +82,47 @@ def test_a_file_is_written_and_taken_back(tmp_path: Path) -> None:
         tool.revert(args, found)
         assert ((tmp_path / "x").read_bytes() if old else (tmp_path / "x").exists() or None) == old
     assert tool.resources(args) == (f"file:{tmp_path / 'x'}",)
+
+
+def test_missing_folders_are_made_below_the_root(tmp_path: Path) -> None:
+    tool = FileWrite(tmp_path)
+    args = {"path": "a/b/x", "content": "new"}
+    found = tool.run(args, timeout_s=1)
+    assert found.ok, found
+    assert (tmp_path / "a/b/x").read_text() == "new"
+    assert tool.verify(args, found) == ""
+    tool.revert(args, found)
+    assert not (tmp_path / "a/b/x").exists()
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+    found = FileWrite(tmp_path).run({"path": "a/x", "content": "new"}, timeout_s=1)
+    assert "nothing was written: 'a' in the path 'a/x' is not a folder" in found.error
+
+
+def test_a_replaced_file_runs_as_nobody_else(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("old")
+    (tmp_path / "x").chmod(0o4755)
+    assert FileWrite(tmp_path).run({"path": "x", "content": "new"}, timeout_s=1).ok
+    assert (tmp_path / "x").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_link_that_was_changed_since_the_check_leads_a_command_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text("theirs")
+    (root / "a").symlink_to(outside)
+    monkeypatch.setattr("council.action.command.under", lambda *_: root / "a")
+    try:
+        found = Command(root).run({"argv": ["cat", "secret"]}, timeout_s=HANG_S)
+    except SandboxMissing:
+        pytest.skip("no sandbox here")
+    assert not found.ok
+    assert "theirs" not in found.output
 
 
 def test_a_file_that_was_changed_since_is_not_taken_back(tmp_path: Path) -> None:
@@ -204,6 +246,64 @@ def test_a_private_address_is_refused_unless_the_settings_allow_it(server: str) 
     assert "which is not public" in found.error
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "192.0.0.8", "100.64.0.1"),
+        *(
+            "::1",
+            "::ffff:127.0.0.1",
+            "::7f00:1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::1",
+            "fec0::1",
+            "fd00::1",
+            "ff02::1",
+        ),
+    ],
+)
+def test_an_address_that_a_name_hides_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.215.14", 80))]
+    answer += [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
+    found = HttpRequest(("a",)).run({"method": "GET", "url": "http://a/"}, timeout_s=1)
+    assert f"a has the address {address}, which is not public" in found.error
+
+
+@pytest.mark.parametrize(
+    ("begin", "drip", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x", "TimeoutError"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf", b"", "IncompleteRead"),
+    ],
+)
+def test_an_answer_that_drips_or_breaks_off_is_no_answer(begin: bytes, drip: bytes, said: str) -> None:
+    ended = threading.Event()
+
+    def answer(listening: socket.socket) -> None:
+        link, _ = listening.accept()
+        with link:
+            link.recv(65_536)
+            link.sendall(begin)
+            try:
+                while drip and not ended.wait(0.05):
+                    link.sendall(drip)
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host = f"127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=answer, args=[listening])
+        thread.start()
+        limit_s = 0.5 if drip else HANG_S
+        found = HttpRequest((host,), private=True).run(
+            {"method": "GET", "url": f"http://{host}/"}, timeout_s=limit_s
+        )
+        ended.set()
+        thread.join(HANG_S)
+    assert (found.ok, found.error.split(":")[1].strip()) == (False, said)
+
+
 def test_a_silent_server_ends_at_the_time_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -266,6 +366,28 @@ def test_a_commit_is_made_without_hooks_and_taken_back(repository: Path) -> None
             tool.revert(args, found)
         before = tool.run(args, timeout_s=HANG_S).undo[1]
     assert (repository / "a").read_text() == "1"
+
+
+def test_a_commit_works_in_the_sandbox(repository: Path) -> None:
+    (repository / "a").write_text("text")
+    tool, args = GitCommit(repository), {"paths": ["a"], "message": "x"}
+    try:
+        found = tool.run(args, timeout_s=HANG_S)
+    except SandboxMissing:
+        pytest.skip("no sandbox here")
+    assert found.ok, found
+    assert tool.verify(args, found) == ""
+    assert not (repository / "hooked").exists()
+
+
+def test_a_repository_that_names_a_program_is_refused(repository: Path) -> None:
+    (repository / "a").write_text("text")
+    (repository / ".gitattributes").write_text("a filter=evil\n")
+    clean = ["git", "-C", str(repository), "config", "filter.evil.clean", f"touch {repository}/ran; cat"]
+    subprocess.run(clean, check=True)
+    with pytest.raises(CallerError, match=r"filter\.evil\.clean"):
+        GitCommit(repository, sandbox="none").run({"paths": ["a"], "message": "x"}, timeout_s=HANG_S)
+    assert not (repository / "ran").exists()
 
 
 def test_nothing_to_commit_is_a_failed_run(repository: Path) -> None:
