@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import TypeGuard
+from operator import is_
+from typing import Any, TypeGuard
 
 from council.agents.scan.python import parse
 from council.agents.scan.python_checks import dotted
@@ -189,7 +190,8 @@ def _changed(tree: ast.Module, writer: _Writer) -> list[tuple[ast.expr, str]]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Call):
-            new = writer.visit(copy.deepcopy(node))
+            if (new := writer.written(node)) is node:
+                continue  # the calls in it are as they were too
             try:
                 told, before = ast.unparse(ast.fix_missing_locations(new)), ast.unparse(node)
             except ValueError:  # Python 3.11 can't write some texts into an f-string
@@ -207,25 +209,56 @@ class _Text(ast.Constant):
     value: str
 
 
-class _Writer(ast.NodeTransformer):
+class _Writer:
+    """Writes out the calls of a tree. The tree itself is not changed, for names are followed in it."""
+
     def __init__(self, names: NameFacts) -> None:
         self._names = names
         self._left = VALUES_MAX
+        self._open: set[int] = set()  # by id: the calls that are being written, one in another
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
+    def written(self, node: ast.AST) -> ast.AST:
+        """The node with its calls written out: a new one, or the same if none of them changes."""
+        if not isinstance(node, ast.Call):
+            return self._with_parts(node)
+        if id(node) in self._open:  # the value of a name that is defined by itself
+            return node
+        self._open.add(id(node))
+        new = self._with_parts(self._call(node))
+        self._open.discard(id(node))
+        return new
+
+    def _with_parts(self, node: ast.AST) -> ast.AST:
+        changed: dict[str, object] = {}
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, ast.AST) and name != "ctx":
+                if (new := self.written(value)) is not value:
+                    changed[name] = new
+            elif isinstance(value, list):
+                parts = [self.written(part) if isinstance(part, ast.AST) else part for part in value]
+                if not _same(parts, value):
+                    changed[name] = parts
+        return _with(node, changed)
+
+    def _call(self, node: ast.Call) -> ast.AST:
+        changed: dict[str, object] = {}
         called = self._names.called(node)
         if called and called != self._names.origin(dotted(node.func)):
-            node.func = ast.Name(called.removeprefix("builtins."))
-        node.keywords = [part for item in node.keywords for part in self._keyword(item)]
-        node.args = [self._value(arg) for arg in node.args]
-        self.generic_visit(node)
-        return node
+            changed["func"] = ast.Name(called.removeprefix("builtins."))
+        keywords = [part for item in node.keywords for part in self._keyword(item)]
+        if not _same(keywords, node.keywords):
+            changed["keywords"] = keywords
+        args = [self._value(arg) for arg in node.args]
+        if not _same(args, node.args):
+            changed["args"] = args
+        return _with(node, changed)
 
     def _keyword(self, item: ast.keyword) -> list[ast.keyword]:
         if item.arg is not None:
             if isinstance(item.value, ast.Name) and item.value.id in self._names.imported:
                 return [ast.keyword(item.arg, ast.Name(self._names.imported[item.value.id]))]
-            return [ast.keyword(item.arg, self._value(item.value))]
+            value = self._value(item.value)
+            return [item if value is item.value else ast.keyword(item.arg, value)]
         mapping = item.value
         if isinstance(mapping, ast.Name) and mapping.id in self._names.values:
             mapping = self._names.values[mapping.id][-1]
@@ -289,6 +322,20 @@ class _Writer(ast.NodeTransformer):
         if _is_text(value):
             return value
         return ast.Constant("?") if self._names.is_fixed(inner) else inner
+
+
+def _same(one: list[ast.AST] | list[ast.expr] | list[ast.keyword], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def _with(node: ast.AST, changed: dict[str, object]) -> ast.AST:
+    """A copy with other parts; the node itself if there are none."""
+    if not changed:
+        return node
+    new = copy.copy(node)
+    for name, value in changed.items():
+        setattr(new, name, value)
+    return new
 
 
 def _is_text(node: ast.expr) -> TypeGuard[_Text]:

@@ -1,7 +1,7 @@
 """Spells calls by their modules, whatever an import calls them.
 
 ``from subprocess import run as r`` makes ``r(...)`` a ``subprocess.run(...)``, which is how rules name it. Only the
-modules in the tables are spelled out, for rules know other names by their last part.
+modules in the tables are spelled out, for rules know other names by their last part. Casts of TypeScript go too.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _REQUIRE = re.compile(
     r"['\"](?:node:)?([\w/]{1,40})['\"][ \t]*\)"
     r"(?:\.(\w+))?"
 )
+# ``request.query.next as string``: the value is what rules name.
+_CAST = re.compile(r"(?<=[\w)\]])[ \t]+as[ \t]+(?:string|number|any)(?=[ \t]*[),;\]}])")
 _IMPORT_JS = re.compile(
     r"import[ \t]+(?:\*[ \t]+as[ \t]+)?(?:(\w+)[ \t]*,?[ \t]*)?(?:\{([^{}]{1,500})\}[ \t]*)?from[ \t]+"
     r"['\"](?:node:)?([\w/]{1,40})['\"]"
@@ -61,6 +63,8 @@ def spelled(pieces: Sequence[Piece]) -> list[Piece]:
 def _spelled(piece: Piece, names: dict[str, str]) -> Piece:
     if piece.language and piece.language.name == "python":
         piece = replace(piece, text=written_out(piece.text))
+    if piece.language and piece.language.name in ("typescript", "tsx"):
+        piece = replace(piece, text=_CAST.sub("", piece.text))
     if not names:
         return piece
     local = re.compile(rf"(?<![\w.$'\"])({'|'.join(map(re.escape, names))})(?=[ \t]*[(.])")
