@@ -216,9 +216,17 @@ class Observation:
 
 @runtime_checkable
 class Mind(Protocol):
-    """Anything that can review a case."""
+    """Anything that can review a case.
+
+    An attribute ``reads_tokens`` says how many tokens of a case it reads, ``READS_TOKENS`` by default. A longer case
+    costs its ballot. A mind that asks a model has the budget of its prompts instead (rules 2.2).
+    """
 
     def review(self, case: Case) -> Opinion | Awaitable[Opinion]: ...
+
+
+# rules 2.2: the tokens of a case that a mind without a model reads, unless it says otherwise.
+READS_TOKENS = 250_000
 
 
 @runtime_checkable

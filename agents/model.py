@@ -79,6 +79,8 @@ class ModelMind:
     It pickles as its configuration; clients are made where it works.
     """
 
+    reads_tokens = None  # its prompts have budgets of their own
+
     def __init__(
         self,
         endpoint: Endpoint,

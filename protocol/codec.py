@@ -84,8 +84,13 @@ _NAMES[Envelope] = (
 )
 _VALUES = {each: attrgetter(*names) for each, names in _NAMES.items() if each is not Envelope}
 # The minor version that added a field to the end of an array, where it was not there from the beginning.
-_ADDED = {(Envelope, "metadata"): 1, (Proposal, "history"): 1, (Proposal, "requester"): 2}
-_ADDED |= {(Proposal, "key"): 3, (Action, "authorization"): 3}
+_ADDED = {
+    (Envelope, "metadata"): 1,
+    (Proposal, "history"): 1,
+    (Proposal, "requester"): 2,
+    (Proposal, "key"): 3,
+    (Action, "authorization"): 3,
+}
 # The fields of each array by the minor version.
 _NAMES_IN = [
     {

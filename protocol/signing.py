@@ -7,11 +7,13 @@ invalid in another (rules 1.12). What a sender may do is not checked here.
 from __future__ import annotations
 
 import functools
+import hashlib
 import hmac
 import re
+from datetime import UTC, datetime
 
 from council.protocol import codec
-from council.protocol.envelope import SENDER_PATTERN, Envelope
+from council.protocol.envelope import SENDER_PATTERN, Envelope, Proposal
 from council.protocol.errors import (
     ConfigError,
     EnvelopeError,
@@ -212,3 +214,27 @@ def _forged(sender: str | None, council_id: str) -> SignatureError:
         sender=sender,
         council_id=council_id,
     )
+
+
+# What a message says, by whatever key it was signed
+
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def identity_of(envelope: Envelope, sealed: bytes) -> str:
+    """Identifies what an envelope says, so that a retry is known (rules 1.12).
+
+    For a proposal with a key, that is its content, confidence and risk: whoever submits it again does so at another
+    time, and maybe from another process.
+    """
+    content = envelope.content
+    if not isinstance(content, Proposal) or content.key is None:
+        return digest(sealed)
+    said = content.model_copy(update={"requester": None})
+    again = envelope.model_copy(update={"timestamp": _NO_TIME, "metadata": None, "content": said})
+    return hashlib.blake2b(codec.encode(again), digest_size=16).hexdigest()
+
+
+def digest(sealed: bytes) -> str:
+    """Identifies an envelope's canonical bytes, by whatever key they were signed (rules 1.12)."""
+    return hashlib.blake2b(payload_of(sealed), digest_size=16).hexdigest()

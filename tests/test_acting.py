@@ -460,6 +460,21 @@ def kinds_of(store: Path, kind: str) -> list[str]:
         return [each for each in kinds(council) if each == kind]
 
 
+def test_a_client_that_comes_back_has_its_executor_again_and_runs_nothing_twice(tmp_path: Path) -> None:
+    """rules 1.12: the same key finds the proposal, and what came of its action."""
+    ran: list[int] = []
+
+    def total(amount: int) -> int:
+        ran.append(amount)
+        return amount
+
+    for amount in (1, 2):
+        with restarted(tmp_path / "store.db") as council:
+            assert council.tool(total)(amount) == amount
+            assert council.act("total", {"amount": 17}, key="order-17").output == "17"
+    assert ran == [1, 17, 2]
+
+
 def test_a_crash_between_use_and_result_leaves_an_unknown_outcome(tmp_path: Path) -> None:
     """The process ends after the use is on disk, and before its result is."""
     store = tmp_path / "store.db"

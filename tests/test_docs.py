@@ -76,7 +76,10 @@ def test_tests_that_the_rules_name_exist() -> None:
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
 
 
-PAGES_WITH_EXAMPLES = ("README.md", "docs/quickstart.md", "docs/python-api.md", "docs/acting.md")
+PAGES_WITH_EXAMPLES = (
+    "README.md",
+    *("docs/quickstart.md", "docs/python-api.md", "docs/packets.md", "docs/acting.md"),
+)
 
 
 def examples() -> list[str]:

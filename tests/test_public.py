@@ -25,6 +25,7 @@ from council.api.pool import AsyncPool
 from council.config.settings import (
     COUNCIL_KEYS,
     SEAT_KEYS,
+    ActionConfig,
     NotifyConfig,
     PolicyRow,
     ScannerConfig,
@@ -268,12 +269,13 @@ def test_the_shared_keywords_are_those_of_what_takes_them() -> None:
             how = {name: hint.__forward_arg__ for name, hint in Guarding.__annotations__.items()}
             guarded = {each.name: each.annotation for each in keyword_only(kind.guard)}
             assert guarded == {**how, "risk": "RiskLevel"}, kind
-    models = (NotifyConfig, SeatConfig, PolicyRow, ScannerConfig)
+    models = (ActionConfig, NotifyConfig, SeatConfig, PolicyRow, ScannerConfig)
     hints = get_type_hints(Settings, localns={each.__name__: each for each in models})
     assert set(hints) == set(COUNCIL_KEYS)
     assert SeatSettings.__annotations__.keys() == set(SEAT_KEYS)
     assert "SeatConfig" in str(hints.pop("seats"))
     assert "NotifyConfig" in str(hints.pop("notify"))
+    assert "ActionConfig" in str(hints.pop("action"))
     assert "PolicyRow" in str(hints.pop("policy"))
     assert "ScannerConfig" in str(hints.pop("scanners"))
     configured = get_type_hints(CouncilConfig)

@@ -25,7 +25,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from council.protocol.errors import OperatorError, TokenBudgetError
-from council.protocol.extras import install, is_installed, require
+from council.protocol.extras import install, is_installed
 from council.protocol.values import quoted
 
 Way = Literal["tf-idf", "minilm"]
@@ -171,7 +171,6 @@ def _sentences(block: str) -> Iterator[str]:
 
     The indentation of a line stays with it: further lines of a turn are indented, so that none can look like a turn.
     """
-    require("sentencex", package="sentencex", extra="models", what="shortening a text for a model")
     from sentencex import get_sentence_boundaries
 
     held = ""

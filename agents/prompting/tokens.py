@@ -8,12 +8,15 @@
 published, the count is an estimate: it is marked, and on the high side. The configuration can name a vocabulary or a
 ``tokenizer.json`` instead.
 
-The vocabularies come with the package splintr-rs, so that nothing is downloaded. A counter is pickled as names; each
-process loads (``prime``) the tokenizer that it counts with.
+OpenAI's encodings are tiktoken's. It would download their ranks; here they come with the package splintr-rs, like
+all other vocabularies, and have the hash that tiktoken expects. So nothing is downloaded. A counter is pickled as
+names; each process loads (``prime``) the tokenizer that it counts with.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import unicodedata
 from collections.abc import Callable
@@ -24,7 +27,6 @@ from threading import Lock
 from typing import Any
 
 from council.protocol.errors import TokenizerError
-from council.protocol.extras import require
 
 # By the names that their vendors, or tiktoken, gave them. A vocabulary that several models share is listed once:
 # gemma3 is also Gemma 4's, mistral_v1 that of all Mistrals without Tekken, llama2 also Code Llama's, kimi_k2 also
@@ -46,6 +48,10 @@ VOCABULARIES = (
     "qwen3",
 )
 ESTIMATE = "estimate"
+# What counts texts that no model reads.
+WITHOUT_MODEL = "cl100k_base"
+# OpenAI's encodings, with the number of their ranks.
+OPENAI = {"cl100k_base": 100_256, "o200k_base": 199_998}
 
 # A model's name, without folder, provider and file ending, must begin like this, and none of [a-z0-9.] may follow. So
 # qwen3.5 and llama-4, which have their own vocabularies, match no rule. An alias that moves from model to model
@@ -138,7 +144,7 @@ class TokenCounter:
     def prime(self) -> None:
         """Loads the tokenizer, once in a process, so that no prompt waits for it.
 
-        Raises TokenizerError if a ``tokenizer.json`` is missing or invalid, and NotInstalled without splintr-rs.
+        Raises TokenizerError if a ``tokenizer.json`` is missing or invalid.
         """
         _counting(self.tokenizer)("primed")
 
@@ -189,8 +195,15 @@ def _counting(tokenizer: str) -> Callable[[str], int]:
 
 @lru_cache(maxsize=64)  # more than there are; a council's seats use a handful
 def _loaded(tokenizer: str) -> Callable[[str], int]:
-    require("splintr", package="splintr-rs", extra="models", what="counting a model's tokens")
-    import splintr  # 38 MB, which a council without models does not need
+    if tokenizer in OPENAI:
+        ordinary = encoding(tokenizer).encode_ordinary
+
+        def count_openai(text: str) -> int:
+            text.encode()  # raises UnicodeEncodeError for half of a surrogate pair, which tiktoken replaces
+            return len(ordinary(text))
+
+        return count_openai
+    import splintr  # 38 MB, which a council with short texts does not need
 
     if tokenizer in VOCABULARIES:
         encode = splintr.Tokenizer.from_pretrained(tokenizer).encode_ordinary
@@ -209,6 +222,41 @@ def _loaded(tokenizer: str) -> Callable[[str], int]:
         return max(count(text), count(unicodedata.normalize("NFC", text)))
 
     return count_composed if tokenizer == "qwen3" else count
+
+
+def encoding(name: str) -> Any:
+    """One of OPENAI, as ``tiktoken.Encoding``. From now on ``tiktoken.get_encoding`` finds it in this process too.
+
+    Raises TokenizerError if the installed ranks are not those that tiktoken expects.
+    """
+    import tiktoken.registry
+    from tiktoken_ext import openai_public
+
+    if (made := tiktoken.registry.ENCODINGS.get(name)) is None:
+        # Its own function for this encoding, with its own pattern and special tokens, which fetches the ranks here.
+        fetch = openai_public.load_tiktoken_bpe
+        openai_public.load_tiktoken_bpe = lambda _url, expected_hash: _ranks(name, expected_hash)
+        try:
+            made = tiktoken.Encoding(**getattr(openai_public, name)())
+        finally:
+            openai_public.load_tiktoken_bpe = fetch
+        tiktoken.registry.ENCODINGS[name] = made
+    return made
+
+
+def _ranks(name: str, expected_hash: str) -> dict[bytes, int]:
+    import splintr
+
+    bundled = splintr.Tokenizer.from_pretrained(name)
+    ranks = {bundled.decode_token_bytes(rank): rank for rank in range(OPENAI[name])}
+    file = b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
+    if (found := hashlib.sha256(file).hexdigest()) != expected_hash:
+        raise TokenizerError(
+            f"the ranks of {name} in splintr-rs have the hash {found}, tiktoken expects {expected_hash}: install the "
+            "versions of both that council-runtime asks for",
+            tokenizer=name,
+        )
+    return ranks
 
 
 def _of_file(path: str, read: Callable[[str], Any]) -> Any:

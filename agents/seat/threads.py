@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from council.agents.messaging import spans as tracing
-from council.agents.mind import Case, Mind, Opinion, Ruling
+from council.agents.mind import READS_TOKENS, Case, Mind, Opinion, Ruling
 from council.agents.seat.plan_stream import sayable
-from council.protocol.errors import CouncilError, EnvelopeError
+from council.protocol.errors import CouncilError, EnvelopeError, TokenBudgetError
 
 # A review that hangs on its thread can't be ended, only given up. If this many hang, the mind is broken.
 HUNG_THREADS_MAX = 64
@@ -25,6 +25,7 @@ LOOKS_HUNG_MAX = 16
 WHY_CHARS_MAX = 2_000
 FRAMES_SHOWN_MAX = 30
 TRACEBACK_CHARS_MAX = 8_000
+FORM_BYTES = 100  # of the words around a case's texts
 METHODS = {"ballot": "review", "ruling": "rule", "observation": "observe"}
 
 
@@ -56,6 +57,7 @@ class MindRunner:
         self._mind = mind
         self._spans = spans
         self._policy = policy
+        self._reads_tokens: int | None = getattr(mind, "reads_tokens", READS_TOKENS)
         self._is_async = {
             kind: inspect.iscoroutinefunction(inspect.unwrap(getattr(mind, method, None)))  # type: ignore[arg-type]
             for kind, method in METHODS.items()
@@ -68,7 +70,10 @@ class MindRunner:
 
         Raises what the method raises, and TypeError if the mind has none.
         """
-        if self._policy is None or kind == "observation":
+        if kind == "observation":
+            return await self._think(kind, case, *more)
+        await self._refuse_too_long(case)
+        if self._policy is None:
             return await self._think(kind, case, *more)
         policy = self._policy
         held = await self._threads.run(lambda: policy(case))  # it reads foreign text
@@ -79,6 +84,28 @@ class MindRunner:
                 else Opinion.no(held.rejects, confidence=1.0, risk_level="high")
             )
         return _under(held, await self._think(kind, case, *more))
+
+    async def _refuse_too_long(self, case: Case) -> None:
+        """Raises TokenBudgetError for a case that is longer than a mind without a model reads (rules 2.2)."""
+        limit = self._reads_tokens
+        chars = len(case.summary) + len(case.body) + len(str(case.action or ""))
+        if (
+            limit is None or 4 * chars + FORM_BYTES <= limit
+        ):  # a character has 4 bytes at most, a token at least 1
+            return
+        from council.agents.prompting.builder import case_text
+        from council.agents.prompting.tokens import WITHOUT_MODEL, TokenCounter
+
+        text, count = case_text(case), TokenCounter("", WITHOUT_MODEL)
+        if len(text.encode()) <= limit:
+            return
+        if (found := await asyncio.to_thread(count, text)) > limit:
+            raise TokenBudgetError(
+                f"{self._seat} reads {limit:,} tokens, and the proposal has {found:,}: propose less at once",
+                field="prompt",
+                limit=limit,
+                found=found,
+            )
 
     async def _think(self, kind: str, case: Case, *more: Any) -> Any:
         with tracing.work(self._spans, self._seat, case.proposal_id, kind):

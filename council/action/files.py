@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unidiff import PatchedFile, PatchSet
 from unidiff.constants import LINE_TYPE_NO_NEWLINE
 from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchedFile, PatchSet
 
 from council.action.command import known_keys
 from council.action.paths import folder_of, read_at, replace_at, under
@@ -178,7 +178,8 @@ def _patched(file: PatchedFile, old: str, path: str) -> str:
     lines, new, at = _lines(old), [], 0
     for hunk in file:
         begin = max(hunk.source_start - (1 if hunk.source_length else 0), 0)
-        source, target = [], []
+        source: list[str] = []
+        target: list[str] = []
         for line in hunk:
             for side, belongs in ((source, not line.is_added), (target, not line.is_removed)):
                 if line.line_type == LINE_TYPE_NO_NEWLINE:

@@ -6,7 +6,6 @@ import importlib
 import operator
 from collections.abc import Iterable
 
-from council.action.builtin import builtin_tools
 from council.action.tool import Tool
 from council.config.settings import CouncilConfig
 from council.protocol.errors import ConfigError
@@ -21,7 +20,13 @@ def tools_of(config: CouncilConfig) -> dict[str, Tool]:
     Imports the module of ``tools``, and so runs its code. Raises ConfigError for a path that leads to something else
     than a tool or a list of tools, and as ``builtin_tools`` does.
     """
-    builtin = builtin_tools(config.action)
+    builtin: dict[str, Tool] = {}
+    if config.action is not None:
+        from council.action.builtin import (
+            builtin_tools,  # sandboxes, which a council without them does not need
+        )
+
+        builtin = builtin_tools(config.action)
     if config.tools is None:
         return builtin
     module, _, attribute = config.tools.partition(":")

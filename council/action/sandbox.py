@@ -25,14 +25,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from council.action import confine, syscall_filter
 from council.action.tool import ToolResult
 from council.protocol.errors import OperatorError
 
-BUBBLEWRAP, LANDLOCK, NONE = "bubblewrap", "landlock", "none"
 Level = Literal["bubblewrap", "landlock", "none"]
+BUBBLEWRAP: Final = "bubblewrap"
+LANDLOCK: Final = "landlock"
+NONE: Final = "none"
 # What a result says of each level. Landlock judges the opening of files, and no change of modes and times.
 LEVELS: dict[Level, str] = {
     BUBBLEWRAP: "bubblewrap",
@@ -495,6 +497,6 @@ def _memory_file(content: bytes) -> Iterator[int]:
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
-    """Its ends, for reading and for writing. As files they are closed once: then another may have the number."""
+    """Its ends, for reading and for writing, as files, which are closed only once."""
     reading, writing = os.pipe()
     return stack.enter_context(FileIO(reading, "r")), stack.enter_context(FileIO(writing, "w"))

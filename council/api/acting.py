@@ -20,17 +20,23 @@ from council.action.installed import EXECUTOR, tools_of
 from council.action.tool import Operation, Safety, Tool, ToolResult
 from council.api.keywords import checked
 from council.api.tools import FunctionTool, Ran, Resources
-from council.core.state import REASON_TOLD_MAX, Decision, RiskLevel, UseOutcome, token_id_of
-from council.core.tokens import RESULT_GRACE_S
+from council.core.state import (
+    REASON_TOLD_MAX,
+    RESULT_GRACE_S,
+    Decision,
+    RiskLevel,
+    UseOutcome,
+    token_id_of,
+)
 from council.core.words import because
 from council.protocol.errors import ActionFailed, CallerError, NoAnswer, NotApproved, OutcomeUnknown, Refused
-from council.runtime.executor import Executor
 from council.runtime.session import Port
 from council.runtime.token_standing import TokenStanding
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
     from council.protocol.envelope import Requester
+    from council.runtime.executor import Executor
 
 # The longest name of a client whose executor is named after it.
 _SENDER_CHARS_MAX = 59
@@ -97,12 +103,14 @@ class Acting(Protocol):
 
 
 class Tools:
-    """The tools of the client ``sender``, and the executor that runs them in its process."""
+    """The tools of the client ``sender``, and the executor that runs them in its process.
+
+    The executor's key follows from the client's ``key``, so that a client that comes back has the same executor.
+    """
 
     def __init__(self, port: Port, sender: str, key: bytes, config: CouncilConfig, *, inline: bool) -> None:
         self._port, self._config, self._inline = port, config, inline
-        # A name in a journal stays with its key. So the executor's follows from its client's, also after a restart.
-        self._key = hmac.digest(key, b"council executor", "sha256")
+        self._key = hmac.digest(key, b"executor", "sha256")
         self._name = f"{sender[:_SENDER_CHARS_MAX]}.exec"
         self.own: dict[str, Tool] = {}
         self._executor: Executor | None = None
@@ -123,8 +131,8 @@ class Tools:
             return found
         known = ", ".join(sorted({*self.own, *self._installed})) or "none"
         raise CallerError(
-            f"no tool is named {name!r:.80}; the known tools are {known}. Register a function with @council.tool, or "
-            "name a root (for command, file.write, file.patch, git.commit) or hosts (for http.request) under "
+            f"no tool is named {name!r:.80}; the known tools are {known}. Register a function with @council.tool, "
+            "or name a root (for command, file.write, file.patch, git.commit) or hosts (for http.request) under "
             "[action] in the settings"
         )
 
@@ -141,6 +149,8 @@ class Tools:
         """This client's executor, which joins when it is first needed."""
         async with self._opening:
             if self._executor is None:
+                from council.runtime.executor import Executor  # a client that runs nothing needs none
+
                 tools = ChainMap(self.own, self._installed)
                 executor = Executor(self._port, self._name, self._key, self._config.call_timeout_s, tools)
                 await executor.open()

@@ -443,6 +443,25 @@ class AsyncCouncil:
         }
         return await self._handle.session.ask(AskHistory(wanted(asked)))
 
+    @_on_its_loop
+    async def episode(self, proposal_id: str) -> list[dict[str, Any]]:
+        """Returns the proposal's OMEN episode: its packets in order, each as JSON data.
+
+        The journal's records give it: what was proposed, ballots, decision, escalation, token, uses and results.
+        ``proposal_id`` may be its first 4 or more characters. Raises Refused if the proposal is unknown, or its first
+        record is not kept any more, CallerError, StoreError.
+        """
+        from council.journal import episodes  # its models cost each start some milliseconds
+        from council.protocol.omen import to_dict
+
+        queries = episodes.episode(proposal_id)
+        try:
+            asked = next(queries)
+            while True:
+                asked = queries.send(await self._handle.session.ask(AskHistory(wanted(asked))))
+        except StopIteration as done:
+            return [to_dict(packet) for packet in done.value]
+
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         if type(after) is not int:
             raise CallerError(f"after is {after!r:.80}, expected the cursor of an event: a whole number")

@@ -177,6 +177,7 @@ class Council:
     escalations = blocking(AsyncCouncil.escalations)
     status = blocking(AsyncCouncil.status)
     history = blocking(AsyncCouncil.history)
+    episode = blocking(AsyncCouncil.episode)
 
     propose_many = blocking_many(AsyncCouncil.propose_many)
 

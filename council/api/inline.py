@@ -16,9 +16,10 @@ from council.config.human_keys import keys_of_humans
 from council.config.notify import receivers_of
 from council.config.settings import MEMORY, CouncilConfig
 from council.protocol.errors import CouncilError
-from council.runtime.build import fitting_of, new_council_id, new_seat, rules_of, system_clock
+from council.runtime.build import new_council_id, new_seat, rules_of, system_clock
 from council.runtime.coordinator import Coordinator
 from council.runtime.journals import council_id_of, journal_key, open_journal
+from council.runtime.proposal_size import ProposalSize
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.exports import Exports
 from council.telemetry.notices import Notices
@@ -141,7 +142,7 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
                 events_kept=config.events_kept,
                 decisions_kept=config.decisions_kept,
                 in_process=True,
-                fitting=fitting_of(config),
+                fitting=ProposalSize(config),
             )
         except BaseException:
             journal.close_now()

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from council.agents.messaging import logs
-from council.cli.decide import commands, estimate, tokens
+from council.cli.decide import commands, estimate, rfc, tokens
 from council.cli.decide.cancel import cancel
 from council.cli.examples import examples
 from council.cli.operate import cluster, dashboard, up_down
@@ -105,6 +105,7 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "tokens": tokens.tokens,
         "revoke": tokens.revoke,
         "estimate": estimate.estimate,
+        "rfc": rfc.app,
         "demo": commands.demo,
     },
     "Run a council": {

@@ -18,6 +18,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tokens": ("council tokens", "council tokens --all --json"),
     "revoke": ("council revoke token_7f3a9c21", 'council revoke 7f3a9c21 --reason "the plan changed"'),
     "estimate": ('council estimate "Rotate the staging key"', "council estimate --file proposal.json --json"),
+    "rfc": ("council rfc propose rfcs/retries.md", "council rfc review rfcs/retries.md"),
+    "rfc propose": ("council rfc propose rfcs/retries.md", "council rfc propose rfcs/retries.md --json"),
+    "rfc review": (
+        "council rfc review rfcs/retries.md",
+        "council rfc review rfcs/retries.md --inline --config council.toml",
+    ),
+    "rfc merge": ("council rfc merge rfcs/retries.md", "council rfc merge rfcs/retries.md --url council.db"),
     "demo": ("council demo", "council demo --inline"),
     "up": ("council up", "council up --name staging --config council.toml"),
     "down": ("council down", "council down --name staging --yes"),

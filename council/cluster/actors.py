@@ -49,10 +49,11 @@ from council.protocol.errors import (
     Unreachable,
 )
 from council.runtime import questions
-from council.runtime.build import fitting_of, new_seat, rules_of, system_clock
+from council.runtime.build import new_seat, rules_of, system_clock
 from council.runtime.coordinator import Coordinator
 from council.runtime.journals import open_journal
 from council.runtime.loop_thread import Background
+from council.runtime.proposal_size import ProposalSize
 from council.runtime.questions import AskStatus
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.eventlog import EventLog
@@ -255,7 +256,7 @@ class CoordinatorActor:
                 executors={EXECUTOR: keys.executor},
                 events_kept=config.events_kept,
                 decisions_kept=config.decisions_kept,
-                fitting=fitting_of(config),
+                fitting=ProposalSize(config),
             )
 
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.messaging.logs import get_logger
-from council.agents.mind import Case, Mind, as_mind
+from council.agents.mind import READS_TOKENS, Case, Mind, as_mind
 from council.config.settings import (
     DEFAULT_SEATS,
     MODEL_MIND,
@@ -51,6 +51,21 @@ def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
         return import_mind(seat.mind, _options_of(seat, council), seat=seat.name)
     shown = getattr(seat.mind, "__qualname__", type(seat.mind).__qualname__)
     return _built(seat.mind, seat.options, seat=seat.name, path=shown)
+
+
+def reads_tokens_of(seat: SeatConfig) -> int:
+    """The tokens of a case that a seat's mind without a model reads (rules 2.2).
+
+    A mind that can't be imported here, but maybe on its own node, counts as one that does not say.
+    """
+    mind: Any = seat.mind
+    if isinstance(mind, str):
+        module, _, name = mind.partition(":")
+        try:
+            mind = operator.attrgetter(name)(importlib.import_module(module))
+        except Exception:  # noqa: BLE001 - a user's module; the seat that hosts it tells what is wrong
+            return READS_TOKENS
+    return int(getattr(mind, "reads_tokens", READS_TOKENS))
 
 
 def _options_of(seat: SeatConfig, council: CouncilConfig | None) -> Mapping[str, Any]:
@@ -107,8 +122,8 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
 
     module, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
     try:
-        for each, package in ((module, module.replace("_", "-")), ("splintr", "splintr-rs")):
-            require(each, package=package, extra=extra, what=f"seat {seat.name}: asking its model")
+        package = module.replace("_", "-")
+        require(module, package=package, extra=extra, what=f"seat {seat.name}: asking its model")
     except NotInstalled as error:
         raise MindError(error.message, seat=seat.name, mind=MODEL_MIND) from None
     endpoint = endpoint_of(seat)

@@ -42,6 +42,8 @@ ACTS_MAX = 100
 # kept, so that a seat can't make the decision too large to send.
 REASONS_MAX = 20
 REASON_TOLD_MAX = 500
+# A result of an action may take this long to arrive after the time that its run has.
+RESULT_GRACE_S = 10.0
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):

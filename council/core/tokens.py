@@ -13,6 +13,7 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.state import (
     REASON_TOLD_MAX,
+    RESULT_GRACE_S,
     CouncilState,
     Moment,
     Token,
@@ -23,10 +24,6 @@ from council.core.state import (
 )
 from council.core.state_store import Effects
 from council.protocol.errors import Refused
-
-# A result may take this long to arrive after the time that its run has.
-RESULT_GRACE_S = 10.0
-
 
 # Uses
 

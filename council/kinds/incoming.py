@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,6 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
+from council.agents.prompting.summary import MARK, summarize
+from council.agents.prompting.tokens import WITHOUT_MODEL, TokenCounter
 from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import STAGE_CHARS_MAX
 from council.core import events as ev
@@ -40,6 +43,8 @@ from council.protocol.wording import msgspec_text
 
 # Each seat gets a proposal, and Prime gets it again with every ballot; larger content must be split or referred to.
 PROPOSAL_BYTES_MAX = 768 * 2**10
+# rules 2.2: the most tokens of a reason that a seat sends.
+REASON_TOKENS_MAX = 1_024
 # The most that is kept of a model's name and a call's purpose, and the most tokens or micro-dollars of a call.
 WORD_CHARS_MAX = 200
 AMOUNT_MAX = 10**12
@@ -66,6 +71,12 @@ class Incoming(NamedTuple):
     def content(self) -> Any:
         """The content, of the class for the message's type."""
         return self.envelope.content
+
+    @property
+    def text(self) -> str:
+        """The text of an INFO message, that of a seat within its token budget (rules 2.2)."""
+        text: str = self.content.text
+        return text if self.envelope.role in ("human", "proposer") else within_tokens(text)
 
     @property
     def proposal_id(self) -> str:
@@ -112,7 +123,7 @@ class Incoming(NamedTuple):
             "confidence": self.envelope.confidence,
             "risk_level": self.envelope.risk_level,
             **dict.fromkeys(("seat", "observer", "human", "sender"), self.sender),
-            **dict.fromkeys(("text", "reason", "why"), self.content.text),
+            **dict.fromkeys(("text", "reason", "why"), self.text),
             **facts,
         }
         return kind(**{name: known[name] for name in kind.__struct_fields__ if name in known})
@@ -125,6 +136,21 @@ class Incoming(NamedTuple):
         except msgspec.ValidationError as error:
             field = "content.data.overruns"
             raise EnvelopeError(msgspec_text(error, field), field=field) from error
+
+
+def within_tokens(reason: str) -> str:
+    """A text of a seat within its token budget, shortened by whole sentences and marked (rules 2.2, 2.4).
+
+    If none of its sentences fits, its beginning is kept.
+    """
+    count = TokenCounter("", WITHOUT_MODEL)
+    if count.most(reason) <= REASON_TOKENS_MAX or count(reason) <= REASON_TOKENS_MAX:
+        return reason
+    if shortened := summarize(reason, REASON_TOKENS_MAX, count, way="tf-idf").text:
+        return shortened
+    longer = range(len(reason))
+    too_long = bisect_right(longer, REASON_TOKENS_MAX, key=lambda chars: count(f"{MARK}\n{reason[:chars]}"))
+    return f"{MARK}\n{reason[: too_long - 1]}"
 
 
 def submission(message: Incoming) -> ev.ProposalSubmitted:
@@ -183,7 +209,7 @@ def ballot(message: Incoming) -> ev.BallotCast:
         proposal_id=content.proposal_id,
         seat=message.sender,
         vote=content.vote,
-        reason=content.reason,
+        reason=within_tokens(content.reason),
         confidence=envelope.confidence,
         risk_level=envelope.risk_level,
         msg_id=envelope.msg_id,
@@ -200,7 +226,9 @@ def ballot(message: Incoming) -> ev.BallotCast:
 
 def escalation(message: Incoming) -> ev.EscalationRaised:
     content = message.content
-    return ev.EscalationRaised(content.proposal_id, message.sender, content.reason, message.envelope.msg_id)
+    return ev.EscalationRaised(
+        content.proposal_id, message.sender, within_tokens(content.reason), message.envelope.msg_id
+    )
 
 
 def heartbeat(message: Incoming) -> ev.SeatBeat:

@@ -14,7 +14,7 @@ from council.agents.mind import ObservingMind
 from council.agents.seat.host import SeatHost
 from council.config.build_minds import build_mind, policy_of
 from council.config.charter_files import charter_files_of
-from council.config.settings import MODEL_MIND, NOBODY, OBSERVER, CouncilConfig, SeatConfig
+from council.config.settings import NOBODY, OBSERVER, CouncilConfig, SeatConfig
 from council.core.state import Budget, Caps, Rules
 from council.kinds.identity import kept_identity
 from council.protocol.errors import MindError
@@ -22,7 +22,6 @@ from council.runtime.surroundings import Clock
 
 if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import SpanRecorder
-    from council.runtime.prompt_capacity import PromptCapacities
 
 
 def rules_of(config: CouncilConfig) -> Rules:
@@ -64,15 +63,6 @@ def _has_caps(seat: SeatConfig) -> bool:
 def _caps_of(seat: SeatConfig, config: CouncilConfig) -> Caps:
     tokens = config.seat_tokens_max if seat.tokens_max is None else seat.tokens_max
     return _caps(tokens, config.seat_usd_max if seat.usd_max is None else seat.usd_max)
-
-
-def fitting_of(config: CouncilConfig) -> PromptCapacities | None:
-    """The check whether proposals fit this council; None if a seat without a model takes any proposal."""
-    if any(seat.mind != MODEL_MIND for seat in config.seats):
-        return None
-    from council.runtime import prompt_capacity  # tokenizers, which others do not need
-
-    return prompt_capacity.PromptCapacities(config)
 
 
 def system_clock() -> Clock:

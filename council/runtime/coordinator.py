@@ -55,7 +55,7 @@ from council.runtime.surroundings import Clock, Transport
 from council.runtime.token_standing import TokenStanding, standings
 
 if TYPE_CHECKING:
-    from council.runtime.prompt_capacity import PromptCapacities
+    from council.runtime.proposal_size import ProposalSize
 
 log = get_logger("council")
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class Coordinator:
         events_kept: int = 20_000,
         decisions_kept: int = 10_000,
         in_process: bool = False,
-        fitting: PromptCapacities | None = None,
+        fitting: ProposalSize | None = None,
     ) -> None:
         self.council_id = council_id
         self._fitting = fitting
@@ -225,7 +225,11 @@ class Coordinator:
         """Has the driver receive these; answers those that can't be kept with the store's error."""
         now = self._clock.now()
         for opened in map(self._driver.open, batch):  # one at a time, because many may be large
-            if self._fitting is not None and opened.envelope is not None:
+            if (
+                self._fitting is not None
+                and opened.envelope is not None
+                and len(opened.sealed) > self._fitting.free_bytes
+            ):
                 self._settle()  # for those before it: measuring takes a while, and may be cancelled
                 opened = opened._replace(unfit=await self._fitting.problem(opened.envelope))
                 self._refuse_if_broken()

@@ -44,7 +44,7 @@ from council.protocol.errors import (
 )
 from council.runtime.announcements import Announcements
 from council.runtime.archive import Archive, Away, Earlier, named_in
-from council.runtime.event_reader import digest, event_of, identity_of, reserved_for, unreadable
+from council.runtime.event_reader import event_of, reserved_for, unreadable
 from council.runtime.feed import Flood
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
@@ -183,7 +183,7 @@ class Driver:
         self._note(record)
         if record.msg_id is not None and record.sealed is not None:
             submitted = event.what if isinstance(event, ev.ProposalSubmitted) else None
-            self._ids.add(record.msg_id, submitted.digest if submitted else digest(record.sealed))
+            self._ids.add(record.msg_id, submitted.digest if submitted else signing.digest(record.sealed))
         for effect in effects:
             if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (
                 told := self.announcements.count(effect, now[0])
@@ -302,7 +302,7 @@ class Driver:
     ) -> Away | None:
         """Steps the core by an authentic envelope. Raises the reason if it is refused."""
         sealed, msg_id = opened.sealed, envelope.msg_id
-        identity = identity_of(envelope, sealed)
+        identity = signing.identity_of(envelope, sealed)
         event = event_of(envelope, len(sealed), identity, self.senders.roles.get(envelope.sender))
         self._refuse_early(event, envelope.sender, msg_id, identity, opened.unfit)
         if (away := self._first_away(event)) is not None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from datetime import UTC, datetime
-
 from council.core import events as ev
 from council.kinds.incoming import Incoming
 from council.kinds.table import MESSAGES
-from council.protocol import codec, signing
-from council.protocol.envelope import Envelope, Info, Proposal
+from council.protocol.envelope import Envelope, Info
 from council.protocol.errors import CouncilError, EnvelopeError, Refused
+from council.protocol.signing import digest
 from council.runtime.messages import printable
 
-_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 # rules 1.1: the roles that a sender may have in a message; a seat may propose too.
 PARTS = {
     "voter": ("voter", "observer", "proposer"),
@@ -72,22 +68,3 @@ def unreadable(error: CouncilError, sealed: bytes) -> ev.BallotUnreadable | None
     return ev.BallotUnreadable(
         facts["parent_id"] or "", facts["sender"], printable(error.message), digest(sealed)
     )
-
-
-def identity_of(envelope: Envelope, sealed: bytes) -> str:
-    """Identifies what an envelope says, so that a retry is known (rules 1.12).
-
-    For a proposal with a key, that is its content, confidence and risk: whoever submits it again does so at another
-    time, and maybe from another process.
-    """
-    content = envelope.content
-    if not isinstance(content, Proposal) or content.key is None:
-        return digest(sealed)
-    said = content.model_copy(update={"requester": None})
-    again = envelope.model_copy(update={"timestamp": _NO_TIME, "metadata": None, "content": said})
-    return hashlib.blake2b(codec.encode(again), digest_size=16).hexdigest()
-
-
-def digest(sealed: bytes) -> str:
-    """Identifies an envelope's canonical bytes, by whatever key they were signed (rules 1.12)."""
-    return hashlib.blake2b(signing.payload_of(sealed), digest_size=16).hexdigest()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from council.action.redact import redact
 from council.action.tool import Tool, ToolResult
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
@@ -199,8 +200,9 @@ async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:
 
 
 def report_text(result: ToolResult) -> str:
-    """The text of a report: the error and the output, cut, in a form that can be journaled."""
-    text = "\n".join(filter(None, (result.error, result.output)))[:OUTPUT_CHARS_MAX]
+    """The text of a report: the error and the output, redacted and cut, in a form that can be journaled."""
+    whole = "\n".join(filter(None, (result.error, result.output)))[: 2 * OUTPUT_CHARS_MAX]
+    text = redact(whole).text[:OUTPUT_CHARS_MAX]  # before the cut: half a secret is not known as one
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 

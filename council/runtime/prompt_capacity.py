@@ -15,10 +15,10 @@ from council.agents.messaging.logs import get_logger
 from council.agents.mind import Case
 from council.agents.prompting.builder import PromptBuilder, case_text
 from council.agents.prompting.special_tokens import SPELL_IT, special_in
-from council.agents.prompting.tokens import TokenCounter
-from council.config.build_minds import prompter_of
+from council.agents.prompting.tokens import WITHOUT_MODEL, TokenCounter
+from council.config.build_minds import prompter_of, reads_tokens_of
 from council.config.charter_files import charter_files_of
-from council.config.settings import CouncilConfig
+from council.config.settings import MODEL_MIND, CouncilConfig
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
 from council.protocol.values import plain
@@ -38,16 +38,19 @@ _EMPTY = Case("00" * 8, "nobody", "")
 
 @dataclass(frozen=True, slots=True)
 class PromptCapacity:
-    """The room in a seat's prompt for a proposal's text, in ``tokens``, and whether special tokens are allowed."""
+    """The room in a seat's prompt for a proposal's text, in ``tokens``, and whether special tokens are allowed.
+
+    A mind without a model has no ``prompter``; ``tokens`` are those that it reads.
+    """
 
     seat: str
-    prompter: PromptBuilder
+    prompter: PromptBuilder | None
     count: TokenCounter
     tokens: int
 
     def problem(self, case: Case, text: str) -> tuple[str, int]:
         """The reason why the text does not fit, or "", and its number of tokens as far as it was counted."""
-        if self.prompter.common.special_tokens == "refuse" and (word := special_in(text)) is not None:
+        if self.refuses_special and (word := special_in(text)) is not None:
             return f"{self.seat} may not be shown {word!r}", 0
         if self.surely_fits(text):
             return "", 0
@@ -57,8 +60,16 @@ class PromptCapacity:
             least = found - CUT_TOKENS * pieces - MARGIN_TOKENS
             if least > self.tokens:
                 more = " or more" if start + PIECE_CHARS < len(text) else ""
-                return f"{self.seat} has room for {self.tokens:,} tokens, and it takes {found:,}{more}", found
-        return ("" if found + MARGIN_TOKENS <= self.tokens else self._problem_of_prompt(case)), found
+                return self._too_long(f"{found:,}{more}"), found
+        if found + MARGIN_TOKENS <= self.tokens:
+            return "", found
+        if self.prompter is None:
+            return self._too_long(f"about {found:,}"), found
+        return self._problem_of_prompt(self.prompter, case), found
+
+    @property
+    def refuses_special(self) -> bool:
+        return self.prompter is not None and self.prompter.common.special_tokens == "refuse"
 
     def surely_fits(self, text: str) -> bool:
         """Whether it fits by its number of bytes alone. With a tokenizer file this is never certain."""
@@ -69,9 +80,13 @@ class PromptCapacity:
         """Whether it counts with a tokenizer file, which may change a text in any way, so counting needs a thread."""
         return self.count.tokenizer.endswith(".json")
 
-    def _problem_of_prompt(self, case: Case) -> str:
+    def _too_long(self, found: str) -> str:
+        has = "reads" if self.prompter is None else "has room for"
+        return f"{self.seat} {has} {self.tokens:,} tokens, and it takes {found}"
+
+    def _problem_of_prompt(self, prompter: PromptBuilder, case: Case) -> str:
         try:
-            asyncio.run(self.prompter.ballot(case))
+            asyncio.run(prompter.ballot(case))
         except TokenBudgetError as error:
             # A persona that no local step shortens may still be shortened by a model, at the seat.
             return f"{self.seat}: {error.message}" if error.field in ("frame", "prompt") else ""
@@ -79,7 +94,7 @@ class PromptCapacity:
 
 
 class PromptCapacities:
-    """The prompt capacities of a council's seats, all of which use models."""
+    """The prompt capacities of a council's seats."""
 
     def __init__(self, config: CouncilConfig) -> None:
         self._config = config
@@ -95,9 +110,7 @@ class PromptCapacities:
         case = Case(envelope.msg_id, envelope.sender, content.summary, content.body, action)
         text = case_text(case)
         if self._capacities is not None and len(text) <= AT_ONCE_CHARS:
-            refuses = any(
-                capacity.prompter.common.special_tokens == "refuse" for capacity in self._capacities
-            )
+            refuses = any(capacity.refuses_special for capacity in self._capacities)
             if any(capacity.surely_fits(text) for capacity in self._capacities) and not (
                 refuses and special_in(text)
             ):
@@ -116,7 +129,7 @@ class PromptCapacities:
         if not problems:
             return None
         reasons = "; ".join(problem for problem, _ in problems)
-        refuses = any(capacity.prompter.common.special_tokens == "refuse" for capacity in self._capacities)
+        refuses = any(capacity.refuses_special for capacity in self._capacities)
         if refuses and (word := special_in(text)) is not None:
             return Refused(
                 f"no seat's model can be shown this proposal, because it contains {word!r}: with such words chat "
@@ -125,7 +138,7 @@ class PromptCapacities:
             )
         return TokenBudgetError(
             f"the proposal fits no seat's prompt, where it is never shortened (rules 2.2): {reasons}; propose less "
-            "at once, or give a seat a larger max_context_tokens",
+            "at once, or give a seat a larger max_context_tokens, or a mind without a model a larger reads_tokens",
             field="prompt",
             limit=max(capacity.tokens for capacity in self._capacities),
             found=max(found for _, found in problems),
@@ -134,9 +147,11 @@ class PromptCapacities:
     def _loaded(self) -> list[PromptCapacity]:
         try:
             charters = charter_files_of(self._config)
-            seats = self._config.seats
             return [
-                self._capacity(prompter_of(seat, charter=charters.of(seat.name)), seat.name) for seat in seats
+                self._capacity(prompter_of(seat, charter=charters.of(seat.name)), seat.name)
+                if seat.mind == MODEL_MIND
+                else PromptCapacity(seat.name, None, TokenCounter("", WITHOUT_MODEL), reads_tokens_of(seat))
+                for seat in self._config.seats
             ]
         except CouncilError as error:  # the seat's tokenizer is on the seat's node and not here
             log.warning("proposals are not measured before they are accepted", why=error.message)

@@ -30,7 +30,6 @@ from council.protocol.errors import (
 )
 from council.protocol.models import renamed
 from council.runtime import messages
-from council.runtime.event_reader import identity_of
 from council.runtime.messages import reference
 from council.runtime.questions import Question, name_of
 
@@ -183,8 +182,8 @@ class Session:
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
-            waiting.identity = identity_of(envelope, waiting.sealed)
-        elif identity_of(envelope, self.signed(envelope)) != waiting.identity:
+            waiting.identity = signing.identity_of(envelope, waiting.sealed)
+        elif signing.identity_of(envelope, self.signed(envelope)) != waiting.identity:
             raise Refused(  # rules 1.12: the council would refuse it too
                 f"{envelope.msg_id} is under way with other content: give a revised proposal an id of its own",
                 code="id_reused",

@@ -45,8 +45,8 @@ class TokenStanding(Value, frozen=True):
         outcomes = ", ".join(use.result.outcome for use in self.uses if use.result is not None)
         came = f"; {outcomes}" if outcomes else ""
         on = f" on {', '.join(self.resources)}" if self.resources else ""
-        run = f"{self.tool} by {self.executor}, {'/'.join(self.operations)}{on}"
-        return f"{self.token_id}: {self.standing}{left}; {run}{came}"
+        allowed = f"{self.tool} by {self.executor}, {'/'.join(self.operations)}{on}"
+        return f"{self.token_id}: {self.standing}{left}; {allowed}{came}"
 
 
 def standings(

@@ -35,7 +35,7 @@ _FORMATS: dict[str, type[BaseModel]] = {
 
 
 class _Generator(GenerateJsonSchema):
-    ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # a frozen object
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - a frozen object; the base class declares a set
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import splintr
 import tiktoken
+import tiktoken.registry
 import tiktoken_ext.openai_public
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -214,10 +215,7 @@ def test_openais_encodings_are_tiktokens_own_and_count_as_it_does(name: str) -> 
 @given(text=TEXTS, name=st.sampled_from(["cl100k_base", "o200k_base"]))
 @example(text=" I'ſ", name="o200k_base")
 def test_any_text_has_as_many_tokens_as_tiktoken_says(text: str, name: str) -> None:
-    """But one letter: an apostrophe with a long s (ſ) may count one more, and never one less."""
-    theirs = len(reference(name).encode_ordinary(text))
-    spare = text.count("'ſ") if name == "o200k_base" else 0
-    assert theirs <= counter(name)(text) <= theirs + spare
+    assert counter(name)(text) == len(reference(name).encode_ordinary(text))
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -334,10 +332,34 @@ def test_a_counter_pickles_as_names_and_counts_in_a_fresh_process_without_networ
     assert done.stdout == "[2, 2, 7]\n", done.stderr
 
 
+def test_tiktoken_itself_finds_the_encodings_without_network() -> None:
+    code = (
+        "import socket\n"
+        "def refuse(*args, **kwargs): raise OSError('no network')\n"
+        "socket.socket.connect = socket.getaddrinfo = refuse\n"
+        "import tiktoken\nfrom council.agents.prompting import tokens\n"
+        "for name in tokens.OPENAI:\n"
+        "    assert tokens.encoding(name) is tiktoken.get_encoding(name) is tokens.encoding(name)\n"
+        "print([len(tiktoken.encoding_for_model(name).encode(\"I'ſ\")) for name in ('gpt-4', 'gpt-4o')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
+    counts = [len(reference(name).encode("I'ſ")) for name in ("cl100k_base", "o200k_base")]
+    assert done.stdout == f"{counts}\n", done.stderr
+
+
+def test_ranks_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: counting with ranks that are not those of OpenAI's encoding."""
+    monkeypatch.setitem(tokens.OPENAI, "cl100k_base", 100_255)
+    monkeypatch.delitem(tiktoken.registry.ENCODINGS, "cl100k_base", raising=False)
+    with pytest.raises(TokenizerError, match="ranks of cl100k_base in splintr-rs have the hash"):
+        tokens.encoding("cl100k_base")
+    assert "cl100k_base" not in tiktoken.registry.ENCODINGS
+
+
 def test_nothing_is_loaded_before_it_is_needed() -> None:
     code = (
         "import sys\nfrom council import Council\nimport council.agents.prompting.tokens as tokens\n"
-        "tokens.counter_for('gpt-4o')\nsys.exit('splintr' in sys.modules)"
+        "tokens.counter_for('gpt-4o')\nsys.exit(bool({'splintr', 'tiktoken'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr

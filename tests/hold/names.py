@@ -17,7 +17,7 @@ import msgspec
 from pydantic import BaseModel
 
 import council
-from council import Council, CouncilPool
+from council import Council, CouncilPool, packets
 from tests.hold import texts
 
 # Nobody calls their constructors: their docstrings say what makes them.
@@ -40,6 +40,7 @@ def lines() -> Iterator[str]:
     public = [getattr(council, name) for name in council.__all__]
     for kind in public:
         yield from ("", f"# {kind.__name__}", *described(kind, reached))
+    yield from packet_lines()
     yield from ("", "# What they are given when they are made")
     for where, value in live().items():
         reach(type(value), where, reached)
@@ -49,6 +50,19 @@ def lines() -> Iterator[str]:
         for kind in waiting:
             done.add(kind)
             yield from ("", f"# {kind.__name__}, of {reached[kind]}", *described(kind, reached))
+
+
+def packet_lines() -> Iterator[str]:
+    """The names of ``council.packets``. The classes of their fields are the protocol's, which its documents hold."""
+    for name in packets.__all__:
+        value = getattr(packets, name)
+        yield from ("", f"# packets.{name}")
+        if inspect.isfunction(value):
+            yield f"{name}{inspect.signature(value)}"
+        elif inspect.isclass(value):
+            yield from described(value, {})
+        else:
+            yield shown(value)
 
 
 def live() -> dict[str, Any]:

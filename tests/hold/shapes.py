@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.cli.conftest import Chair
 from tests.cli.server import Server, listed
 from tests.hold import doors, kept, names, story, texts
 from tests.hold.doors import Account, Answer, Option, PrimesRuling, TieBreak
+from tests.patience import HANG_S
 
 ROOT = Path(__file__).parent.parent.parent
 PATCH = ROOT / "tests" / "corpus" / "changes" / "002-check-sources.patch"
@@ -231,6 +233,21 @@ def alone(folder: Path) -> Iterator[tuple[str, int, Any]]:
         yield "council init", code, document
 
 
+def of_an_rfc(patch: pytest.MonkeyPatch, folder: Path, store: str) -> Iterator[tuple[str, int, Any]]:
+    """An RFC, from the draft to the merge."""
+    for name in ("GIT_AUTHOR", "GIT_COMMITTER"):
+        patch.setenv(f"{name}_NAME", "Ada")
+        patch.setenv(f"{name}_EMAIL", "ada@example.com")
+    file = folder / "rfcs" / "retry.md"
+    file.parent.mkdir()
+    for command in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "First"]):
+        subprocess.run(["git", *command], cwd=folder, check=True, timeout=HANG_S)
+    file.write_text("---\ntitle: Retry\nstatus: draft\nauthor: Ada\n---\n", encoding="utf-8")
+    for verb, *more in (("propose",), ("merge", "--url", store), ("review",), ("merge", "--url", store)):
+        _, code, document = run("rfc", verb, str(file), *more)
+        yield f"council rfc {verb}", code, document
+
+
 def of_a_council(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[str, int, Any]]:
     """Commands that ask one that is up."""
     settings: dict[str, Any] = {"store": str(folder / "up.db"), "humans": {"ada": "kept"}, "creator": "ada"}
@@ -241,6 +258,7 @@ def of_a_council(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[tuple[str,
         yield run("propose", "Rotate the key", "--wait-for", "all")
         title, code, asked = run("propose", "pay the invoice")
         yield title, code, asked
+        yield from of_an_rfc(patch, folder, settings["store"])
         yield run("escalations")
         yield run("status")
         yield run("answer", "no-such-id", "--approve", "--as", "ada")

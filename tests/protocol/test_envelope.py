@@ -491,7 +491,7 @@ def test_envelopes_pickle_and_hash(word: str) -> None:
 def test_the_schema_tells_each_body() -> None:
     schema = Envelope.model_json_schema()
     bodies = {"Proposal", "Vote", "Info", "Escalation", "Heartbeat"}
-    assert bodies | {"Action", "Turn", "Requester", "Metadata"} == set(schema["$defs"])
+    assert bodies | {"Action", "Authorization", "Turn", "Requester", "Metadata"} == set(schema["$defs"])
 
 
 # JSON

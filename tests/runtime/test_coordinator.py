@@ -230,6 +230,8 @@ async def test_a_proposal_is_decided_and_told() -> None:
 class SlowFitting:
     """Measures a batch when the test opens the gate, but for those that come later."""
 
+    free_bytes = 0
+
     def __init__(self) -> None:
         self.gate, self.asked = asyncio.Event(), 0
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from council.core import events as ev
 from council.core.state import REASON_TOLD_MAX, REASONS_MAX
-from council.kinds.incoming import PROPOSAL_BYTES_MAX
+from council.kinds.incoming import PROPOSAL_BYTES_MAX, within_tokens
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX
 from council.protocol.errors import (
@@ -81,14 +82,16 @@ def test_votes_make_a_decision_which_its_session_is_told(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize(
-    "gates", [{"requires_user_approval": True}, {"requires_user_approval": "true"}, [], 1]
+    "gates",
+    [{"requires_user_approval": gate} for gate in (True, "true", False)] + [[], 1, {}],
 )
-def test_only_a_true_safety_gate_asks_for_a_human(hand: Hand, gates: object) -> None:
+def test_a_safety_gate_that_is_true_or_unreadable_asks_for_a_human(hand: Hand, gates: object) -> None:
+    """rules 6.1, 6.6"""
     pid = hand.propose(wait_for="all")
     hand.receive(hand.vote("lite", pid, content={"control_packet": {"safety_gates": gates}}))
     for seat in ("prime", "codemind"):
         hand.receive(hand.vote(seat, pid))
-    asks = isinstance(gates, dict) and gates["requires_user_approval"] is True
+    asks = gates not in ({}, {"requires_user_approval": False})
     assert hand.decision().standing == ("escalated" if asks else "decided")
 
 
@@ -924,7 +927,10 @@ def test_a_full_house_of_long_reasons_can_be_ruled_on() -> None:
 
 
 def test_the_largest_decision_there_can_be_is_told() -> None:
-    """Control characters take six bytes each in what is told, the most that a character can."""
+    """Control characters take six bytes each in what is told, the most that a character can.
+
+    Reasons are within 1,024 tokens now (rules 2.2); a journal of an older version holds longer ones.
+    """
     seats = ("prime", *(f"s{n}" for n in range(14)))
     hand = Hand(seats)
     long = "\x01" * REASON_CHARS_MAX
@@ -940,7 +946,8 @@ def test_the_largest_decision_there_can_be_is_told() -> None:
     hand.receive(hand.info("ada", pid, "answer", long, approve=True))
     decision = hand.decision()
     assert decision.final
-    assert [ballot.reason for ballot in decision.ballots] == [long] * 15
+    assert [ballot.reason for ballot in decision.ballots] == [within_tokens(long)] * 15
+    decision = replace(decision, ballots=tuple(replace(ballot, reason=long) for ballot in decision.ballots))
     packed = messages.to_bytes(Told(decision))
     assert len(packed) > codec.ENVELOPE_BYTES_MAX
     sealed = signing.seal_to(packed, key_of("client"), COUNCIL_ID, "client")

@@ -11,15 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.mind import Case
+from council import Council
+from council.agents.mind import READS_TOKENS, Case, Opinion
 from council.agents.prompting.builder import case_text
+from council.agents.prompting.summary import MARK
 from council.agents.prompting.tokens import TokenCounter
 from council.config.build_minds import prompter_of
 from council.config.settings import CouncilConfig, SeatConfig
+from council.kinds.incoming import Incoming, within_tokens
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
-from council.runtime.build import fitting_of
 from council.runtime.prompt_capacity import PIECE_CHARS, PromptCapacities
+from council.runtime.proposal_size import ProposalSize
 from tests.agents.test_tokens import FILES
 from tests.examples import tried
 
@@ -41,7 +44,7 @@ def proposal(body: str = "", summary: str = "s", action: Any = None, **more: Any
     return Envelope.build(msg_id="0f" * 8, timestamp=datetime.now(UTC), sender="ada", **given)
 
 
-def problem(rooms: PromptCapacities, envelope: Envelope) -> CouncilError | None:
+def problem(rooms: PromptCapacities | ProposalSize, envelope: Envelope) -> CouncilError | None:
     return asyncio.run(rooms.problem(envelope))
 
 
@@ -66,10 +69,93 @@ def test_one_seat_with_room_is_enough_and_comes_whenever() -> None:
     )
 
 
-def test_a_seat_without_a_model_takes_any() -> None:
+class Brief:
+    """A mind without a model that says how much it reads."""
+
+    reads_tokens = 1_000
+
+    def review(self, case: Case) -> Opinion:
+        return Opinion.yes("read")
+
+
+def test_a_mind_without_a_model_reads_as_much_as_it_says() -> None:
     static = SeatConfig(name="lite", mind="council.agents.lite:Lite")
-    assert fitting_of(config(seat("prime"), static)) is None
-    assert fitting_of(config(seat("prime"))) is not None
+    size = ProposalSize(config(seat("prime"), static))
+    assert size.free_bytes == READS_TOKENS == 250_000
+    assert problem(size, proposal("word " * 100_000)) is None
+    error = problem(size, proposal("many wörds, " * 60_000))
+    assert isinstance(error, TokenBudgetError)
+    assert "lite reads 250,000 tokens" in error.message
+    assert ProposalSize(config(seat("prime"))).free_bytes == 0
+    brief = ProposalSize(config(SeatConfig(name="lite", mind=Brief)))
+    assert brief.free_bytes == 1_000
+    error = problem(brief, proposal("word " * 2_000))
+    assert isinstance(error, TokenBudgetError)
+    assert "lite reads 1,000 tokens, and it takes " in error.message
+    gone = SeatConfig(name="lite", mind="of_another_node.minds:Mind")
+    assert ProposalSize(config(gone)).free_bytes == READS_TOKENS
+
+
+def test_a_council_without_models_refuses_what_no_seat_reads_and_loses_the_ballots_of_some() -> None:
+    """rules 2.2: the coordinator enforces a budget for every packet in every council."""
+    some = {"prime": Brief, "lite": Brief, "codemind": Brief}
+    with Council.inline(
+        CouncilConfig(seats=[SeatConfig(name=n, mind=m) for n, m in some.items()])
+    ) as council:
+        assert council.propose("Tidy up", "word " * 800)
+        with pytest.raises(TokenBudgetError, match="codemind reads 1,000 tokens"):
+            council.propose("Tidy up", "word " * 2_000)
+    some["lite"] = Reader
+    some["codemind"] = Reader
+    with Council.inline(
+        CouncilConfig(seats=[SeatConfig(name=n, mind=m) for n, m in some.items()])
+    ) as council:
+        decision = council.propose("Tidy up", "word " * 2_000, wait_for="all")
+        assert decision.outcome == "approved"
+        assert "prime reads 1,000 tokens, and the proposal has 2,0" in dict(decision.missing)["prime"]
+
+
+class Reader(Brief):
+    reads_tokens = READS_TOKENS
+
+
+def test_a_long_reason_is_shortened_to_its_budget_and_marked() -> None:
+    sentences = [f"Fault {number} stands in file {number % 7} of the change." for number in range(400)]
+
+    class Wordy(Reader):
+        def review(self, case: Case) -> Opinion:
+            return Opinion.no(" ".join(sentences))
+
+    seats = [SeatConfig(name=name, mind=Wordy) for name in ("prime", "lite", "codemind")]
+    with Council.inline(CouncilConfig(seats=seats)) as council:
+        reason = council.propose("Tidy up").ballots[0].reason
+    assert TokenCounter("", "cl100k_base")(reason) <= 1_024
+    assert MARK in reason
+    kept = reason.removeprefix(MARK).strip()
+    for sentence in sentences:
+        kept = kept.replace(sentence, "")
+    assert not kept.strip()
+    assert len(reason) > 2_000
+
+
+@pytest.mark.parametrize("letter", ["x", "\x01", "界"])
+def test_of_a_reason_without_sentences_the_beginning_is_kept(letter: str) -> None:
+    """Mutation: an empty reason."""
+    reason = within_tokens(letter * 20_000)
+    assert reason.startswith(f"{MARK}\n{letter * 900}")
+    assert 1_000 < TokenCounter("", "cl100k_base")(reason) <= 1_024
+    short = letter * 300
+    assert within_tokens(short) == short
+
+
+def test_the_text_of_a_human_is_not_shortened() -> None:
+    """A human and a client have no token budget. Mutation: a long answer that is shortened."""
+    long = "Sentence after sentence of a reason. " * 500
+    for role in ("human", "proposer", "voter", "observer"):
+        content = {"kind": "note", "text": long, "data": {}}
+        given = {"msg_id": "0f" * 8, "timestamp": datetime.now(UTC), "sender": "ada", "type": "INFO"}
+        envelope = Envelope.build(**given, role=role, content=content)
+        assert (Incoming(envelope).text == long) == (role in ("human", "proposer"))
 
 
 def test_a_long_text_is_not_counted_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ DURABLE_BUGS = (
     Bug(
         "a replay forgets ids",
         "runtime.driver:Driver.replay",
-        "self._ids.add(record.msg_id, digest(record.sealed))",
+        "self._ids.add(record.msg_id, submitted.digest if submitted else signing.digest(record.sealed))",
         "pass",
     ),
     Bug("a replay notes nothing", "runtime.driver:Driver.replay", "self._note(record)", "pass"),

@@ -67,7 +67,7 @@ def find(what: str | None, folder: Path) -> ReviewedChange:
     """
     if what == "-":
         return from_text(sys.stdin.buffer.read(READ_BYTES_MAX + 1), "standard input")
-    git = _Git(folder)
+    git = Git(folder)
     if what is None:
         return _from_git(NEWEST, git)
     if not what or what.startswith("-"):
@@ -133,17 +133,19 @@ def _decoded(data: bytes) -> str:
 # git
 
 
-class _Git:
+class Git:
     """Runs git's plumbing in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def run(self, *arguments: str, blind: bool = False) -> subprocess.CompletedProcess[bytes]:
-        """Runs a git command. Raises UsageFault if git is missing, or takes too long.
+    def run(
+        self, *arguments: str, blind: bool = False, data: bytes = b"", index: Path | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Runs a git command with ``data`` as its input. Raises UsageFault if git is missing, or takes too long.
 
         ``blind``: without the work tree and the index, because their ``.gitattributes`` could hide a text by having
-        it shown as binary.
+        it shown as binary. ``index``: the index to use instead of the repository's.
         """
         command = ["git", "--no-pager", "--no-replace-objects"]
         env = {name: value for name, value in os.environ.items() if name not in _DROPPED} | _ENVIRONMENT
@@ -153,6 +155,8 @@ class _Git:
             command += ["--git-dir", git_dir, "-c", "core.bare=true", "-c", "core.attributesFile=/dev/null"]
             env["GIT_INDEX_FILE"] = os.devnull + ".none"
             folder = Path("/")
+        if index is not None:
+            env["GIT_INDEX_FILE"] = str(index)
         for setting in _OVERRIDES:
             command += ["-c", setting]
         try:
@@ -160,7 +164,7 @@ class _Git:
                 [*command, *arguments],
                 cwd=folder,
                 env=env,
-                stdin=subprocess.DEVNULL,
+                input=data,
                 capture_output=True,
                 timeout=GIT_TIMEOUT_S,
                 check=False,
@@ -174,9 +178,11 @@ class _Git:
                 f"git {arguments[0]} took longer than {GIT_TIMEOUT_S:g} s, and was ended"
             ) from error
 
-    def output(self, *arguments: str, blind: bool = False) -> str:
-        """The output of a git command. Raises UsageFault if it fails."""
-        done = self.run(*arguments, blind=blind)
+    def output(
+        self, *arguments: str, blind: bool = False, data: bytes = b"", index: Path | None = None
+    ) -> str:
+        """The output of a git command, as ``run``. Raises UsageFault if it fails."""
+        done = self.run(*arguments, blind=blind, data=data, index=index)
         if done.returncode != 0:
             raise UsageFault(f"git {arguments[0]} failed: {_git_error(done)}")
         return done.stdout.decode("utf-8", errors="replace")
@@ -201,7 +207,7 @@ def _git_error(done: subprocess.CompletedProcess[bytes]) -> str:
     return line(done.stderr.decode("utf-8", errors="replace"), 400) or f"exit code {done.returncode}"
 
 
-def _from_git(what: str, git: _Git) -> ReviewedChange:
+def _from_git(what: str, git: Git) -> ReviewedChange:
     inside = git.run("rev-parse", "--is-inside-work-tree")
     if inside.returncode != 0:
         why = _git_error(inside)
@@ -225,7 +231,7 @@ def _from_git(what: str, git: _Git) -> ReviewedChange:
     return ReviewedChange(summary, f"{message}\n{body}" if message else body, source, _rules(old, git))
 
 
-def _rules(revision: str, git: _Git) -> tuple[tuple[str, str], ...]:
+def _rules(revision: str, git: Git) -> tuple[tuple[str, str], ...]:
     """The texts of the folder of rules in a revision, which is the one before the change. Raises UsageFault."""
     from council.agents.scan import own
     from council.agents.scan.ruleset import RuleError
@@ -247,7 +253,7 @@ def _rules(revision: str, git: _Git) -> tuple[tuple[str, str], ...]:
     return found
 
 
-def _commit(name: str, asked: str, git: _Git) -> str:
+def _commit(name: str, asked: str, git: Git) -> str:
     found = git.commit(name)
     if found is not None:
         return found
@@ -259,7 +265,7 @@ def _commit(name: str, asked: str, git: _Git) -> str:
     raise UsageFault(f"{name}{within} is neither a file nor a commit of this repository")
 
 
-def _parent(commit: str, git: _Git) -> str:
+def _parent(commit: str, git: Git) -> str:
     """A commit's first parent, or the empty tree."""
     if (parent := git.commit(f"{commit}^1")) is not None:
         return parent
@@ -271,7 +277,7 @@ def _parent(commit: str, git: _Git) -> str:
     return git.output("hash-object", "-t", "tree", "--stdin").strip()
 
 
-def _diff(old: str, new: str, source: str, git: _Git) -> str:
+def _diff(old: str, new: str, source: str, git: Git) -> str:
     """The change with as much context as there is room for."""
     command = ["diff-tree", "-p", "-M", "-r", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index"]
     command += ["--src-prefix=a/", "--dst-prefix=b/", "--submodule=short"]
@@ -287,7 +293,7 @@ def _diff(old: str, new: str, source: str, git: _Git) -> str:
     return body
 
 
-def _messages(logged: Sequence[str], git: _Git) -> tuple[str, str]:
+def _messages(logged: Sequence[str], git: Git) -> tuple[str, str]:
     """A summary from the commits' subjects, and their messages, indented so that none can pose as a diff."""
     listed = git.output(
         "log", f"--max-count={SUBJECTS_MAX + 1}", "--no-color", "--format=%s%x00%b%x00", *logged

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from council.api.keywords import new_proposal, turns_of
@@ -129,10 +130,12 @@ def decide(
     wait_for_human: bool,
     *,
     document: Callable[[], dict[str, Any]] | None = None,
+    record: Callable[[Decision, str], dict[str, Any]] | None = None,
 ) -> int:
     """Submits a proposal to the council that ``where`` names, and shows the decision. Returns the exit code.
 
-    With a ``document``, that is printed as JSON instead, and the decision is a note.
+    With a ``document``, that is printed as JSON instead, and the decision is a note. ``record`` keeps the decision of
+    the council of that name; what it returns is added to the JSON document.
     """
     from council.api.client import handle_of
     from council.api.requester import of_this_process
@@ -161,17 +164,25 @@ def decide(
                 "the council of this command ends now, so nobody can answer: run council up, and propose it there"
             )
         council_name = council.name
+    more = {} if record is None else record(decision, council_name)
     if document is not None:
         report.print_json(document())
         report.note(str(decision))
         return decision_code(decision)
-    return show(decision, report, council_name, how, decision_code(decision))
+    return show(decision, report, council_name, how, decision_code(decision), more)
 
 
-def show(decision: Decision, report: Report, council: str, mode: How, code: int) -> int:
-    """Shows a decision of the council of that name; returns ``code``."""
+def show(
+    decision: Decision,
+    report: Report,
+    council: str,
+    mode: How,
+    code: int,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """Shows a decision of the council of that name, in JSON with ``more``; returns ``code``."""
     from council.cli import render
     from council.core.state import plain
 
     drawn = render.decision(decision, ended=mode != "connected")
-    return report.result({"council": council, "mode": mode, **plain(decision)}, drawn, code)
+    return report.result({"council": council, "mode": mode, **plain(decision), **more}, drawn, code)

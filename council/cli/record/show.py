@@ -18,6 +18,9 @@ from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
 if TYPE_CHECKING:
     from council.journal.entries import Asked, Entry
 
+Omen = Annotated[
+    bool, typer.Option("--omen", help="Print its OMEN packets as JSON Lines, for council validate.")
+]
 _POSITION = re.compile("#([1-9][0-9]{0,17})")
 
 
@@ -34,6 +37,7 @@ def show(
     url: Url = None,
     config: Config = None,
     json: Json = False,
+    omen: Omen = False,
 ) -> int:
     """Show one decision in full.
 
@@ -43,7 +47,9 @@ def show(
     Reads the store, so no council need be running. If a council keeps its journal in memory, the council is asked
     instead. Exits as propose would, or with 1 if one of its records is damaged.
     """
-    report = Report(as_json=json)
+    report = Report(as_json=json or omen)
+    if json and omen:
+        raise UsageFault("--omen prints JSON Lines, --json one document: leave one of them out")
     with reading(Where(config, name, address), url, report) as source:
         place = _POSITION.fullmatch(proposal)
         if place is None:
@@ -51,8 +57,12 @@ def show(
         else:
             entry = _at(source, int(place[1]))
             if entry.proposal_id is None:
+                if omen:
+                    raise UsageFault(f"record {proposal} is about no single proposal, so it has no episode")
                 return _alone(source, entry, report)
             story = story_of(source, entry.proposal_id)
+        if omen:
+            return _episode(source, story, report)
     from council.cli.card import council_options
 
     code = story.exit_code()
@@ -62,6 +72,17 @@ def show(
 
     shown = story_view.proposal(story, source.name, council_options(Where(config, name, address)))
     return report.result({}, shown, code)
+
+
+def _episode(source: HistorySource, story: Story, report: Report) -> int:
+    """The packets of its episode, one on a line."""
+    from council.journal import episodes
+    from council.protocol.omen import to_dict
+
+    for packet in episodes.read(episodes.episode(story.proposal_id), source.page):
+        if not report.print_json(to_dict(packet)):
+            break
+    return story.exit_code()
 
 
 def _at(source: HistorySource, position: int) -> Entry:
