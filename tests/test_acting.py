@@ -375,7 +375,9 @@ def test_a_result_and_a_token_are_a_line_each(council: Council) -> None:
 class Echo:
     """A tool whose arguments have a list inside."""
 
-    name, safety, operations = "echo", "READ", ("read",)
+    name = "echo"
+    safety: Safety = "READ"
+    operations: tuple[Operation, ...] = ("read",)
 
     def check(self, args: Mapping[str, Any]) -> None: ...
 
