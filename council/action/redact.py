@@ -2,8 +2,8 @@
 
 The order is personal data and secrets, content policy, profanity. If two matches overlap, the earlier in this order
 wins. The patterns are those of ``council.agents.scan``. The search also decodes base64, hex, URL-encoding, JSON and
-HTML escapes, and joins values that are split over lines. Values that are encoded twice are found in escapes only. Names
-of persons are not found. The time is linear in the length of the text.
+HTML escapes, and joins values that are split over lines. Values that are encoded twice are found in escapes only.
+Names of persons are not found. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Span:
 
 
 class Filter:
-    """Redacts texts in three steps. ``blocked`` are words or phrases that the content policy forbids; case does not matter."""
+    """Redacts texts in three steps. ``blocked`` are phrases that the content policy forbids, in any case."""
 
     def __init__(self, blocked: Iterable[str] = ()) -> None:
         """Raises ValueError for more than 1,000 blocked phrases, an empty one, or one above 200 characters."""

@@ -1,8 +1,8 @@
 """Runs a program in a sandbox: bubblewrap, or Landlock if bubblewrap does not work.
 
-Both levels give no network, a read-only system, a private /tmp, a cleared environment, and limits on time, CPU, memory,
-processes, files and output. At the end every process of the program is ended. The result names the level. If no level
-works, nothing is run, unless the settings say ``sandbox = "none"``.
+Both levels give no network, a read-only system, a private /tmp, a cleared environment, and limits on time, CPU,
+memory, processes, files and output. At the end every process of the program is ended. The result names the level. If
+no level works, nothing is run, unless the settings say ``sandbox = "none"``.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def run_sandboxed(
 
     ``cwd`` is absolute, and can be read. ``writable`` and ``readable`` are further absolute paths. The environment is
     PATH, LANG, HOME, TMPDIR and ``env``. Standard input is empty. Each output stream is kept up to
-    ``limits.output_bytes_max`` bytes. If the superuser calls it, it runs as the owner of ``cwd``. Raises SandboxMissing if no
-    level works, or not the one that ``sandbox`` names.
+    ``limits.output_bytes_max`` bytes. If the superuser calls it, it runs as the owner of ``cwd``. Raises
+    SandboxMissing if no level works, or not the one that ``sandbox`` names.
     """
     where = os.path.realpath(cwd)
     owner = os.stat(where)

@@ -57,7 +57,7 @@ class Tool(Protocol):
     operations: tuple[Operation, ...]
 
     def check(self, args: Mapping[str, Any]) -> None:
-        """Raises CallerError if an argument is wrong. Its text names the argument, the value, and what is expected."""
+        """Raises CallerError for wrong arguments. It names the argument, the value, and what is expected."""
         ...
 
     def resources(self, args: Mapping[str, Any]) -> tuple[str, ...]:

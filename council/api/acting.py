@@ -1,7 +1,7 @@
 """Acts through the council: proposes a tool call, runs it once if it is approved, and records the result.
 
-The proposal carries an authorization, so the approval issues a token in the same record (rules 5). An executor in this
-process, with its own name and key, runs the tools of this process.
+The proposal carries an authorization, so the approval issues a token in the same record (rules 5). An executor in
+this process, with its own name and key, runs the tools of this process.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ SHOWN_CHARS = 200  # of the output, in one line
 class ActionResult:
     """The result of an approved action. It is true in a condition only if the action succeeded.
 
-    ``value`` is what a Python function returned, if it ran in this process; ``output`` is its text. ``outcome`` is ok,
-    failed or cancelled. ``sandbox`` is the sandbox level of the run. ``reported`` is false if the council did not get
-    the result. Its record may then say that the outcome is unknown.
+    ``value`` is what a Python function returned, if it ran in this process; ``output`` is its text. ``outcome`` is
+    ok, failed or cancelled. ``sandbox`` is the sandbox level of the run. ``reported`` is false if the council did not
+    get the result. Its record may then say that the outcome is unknown.
     """
 
     decision: Decision
@@ -203,14 +203,14 @@ def tool(
 ) -> Any:
     """Makes a Python function a tool: a call of it is proposed, and runs if it is approved.
 
-    ``safety`` is READ, WRITE or MIXED. ``operations`` are among read, write, delete and modify; the default is read if
-    ``safety`` is READ, else write. ``resources`` lists what a call touches, as texts such as ``file:/srv/x``; it may be
-    a function of the arguments. The arguments must be JSON, or of types that pydantic reads from JSON; the annotations are their
-    schema. ``verify(result, **args)`` says whether the result is as intended; if not, ``revert(**args)`` undoes it.
-    The keywords from ``risk`` on are those of ``act``, for each call. A function runs on a thread of its own. A call
-    returns the function's value, and raises NotApproved, the function's own error, ActionFailed or OutcomeUnknown.
-    An async function, and each function of an asynchronous council, is awaited. Raises CallerError for a wrong
-    declaration.
+    ``safety`` is READ, WRITE or MIXED. ``operations`` are among read, write, delete and modify; the default is read
+    if ``safety`` is READ, else write. ``resources`` lists what a call touches, as texts such as ``file:/srv/x``; it
+    may be a function of the arguments. The arguments must be JSON, or of types that pydantic reads from JSON; the
+    annotations are their schema. ``verify(result, **args)`` says whether the result is as intended; if not,
+    ``revert(**args)`` undoes it. The keywords from ``risk`` on are those of ``act``, for each call. A function runs
+    on a thread of its own. A call returns the function's value, and raises NotApproved, the function's own error,
+    ActionFailed or OutcomeUnknown. An async function, and each function of an asynchronous council, is awaited.
+    Raises CallerError for a wrong declaration.
     """
     how: HowActed = {
         "risk": risk,

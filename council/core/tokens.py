@@ -48,7 +48,7 @@ def _end_earlier_runs(state: CouncilState, executor: str, run: str) -> Effects:
 
 @ev.handles(ev.UseAsked)
 def asked(state: CouncilState, event: ev.UseAsked, now: Moment) -> Effects:
-    """Counts one use, or refuses it and names the first difference from the approval. The order of checks is fixed."""
+    """Counts one use, or refuses it and names the first difference from the approval, in a fixed order."""
     request = event.request
     token = _token(state, request.proposal_id, request.executor)
     for use in token.uses:

@@ -339,7 +339,7 @@ class _Telling:
     # Decisions and escalations
 
     def _swept(self, outcome: str | None) -> None:
-        """The proposal is one of many that a record ended. It holds only the outcome; None means that a human is asked."""
+        """The proposal is one of many that a record ended. ``outcome`` None means that a human is asked."""
         why = "a change of the roll left too few seats"
         if outcome is not None:
             self._decided(outcome, why, self._case)
