@@ -1,4 +1,4 @@
-"""The packets of the documents, with the time and the ids filled in, and the store that keeps them.
+"""The packets of the protocol documents, with times and ids filled in, and a store for them.
 
     from council.packets import CognitionPacket, PacketEnvelope, PacketStore, build_packet
 
@@ -7,7 +7,7 @@
         store.write(packet)
 
 ``protocol/`` reads no clock and makes no ids; this module does both, and adds nothing else to the packets' rules.
-Errors are CouncilErrors. The formats are PacketEnvelope 1.1.0 (rules 4) and CognitionPacket v0.3.
+Every error is a CouncilError. The formats are PacketEnvelope 1.1.0 (rules 4) and CognitionPacket v0.3.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ class PacketRelative(NamedTuple):
 class PacketStore:
     """Packets on disk, written once. It is thread-safe; ``open`` makes it, and ``with`` closes it.
 
-    Each method takes the clock's time, and raises StoreError if the database fails. Its packets may stand beside a
-    council's journal in one database; they do not enter its chain (rules 4.1).
+    Each method uses the current time, and raises StoreError if the database fails. The database may also hold a
+    council's journal. The packets do not become part of the journal's hash chain (rules 4.1).
     """
 
     def __init__(self, store: journal_store.PacketStore) -> None:
@@ -282,7 +282,7 @@ class PacketStore:
         return cls(journal_store.PacketStore.open(url, migrate=not read_only, read_only=read_only))
 
     def close(self) -> None:
-        """Closes the store. All that was written is kept already."""
+        """Closes the store. Every written packet is already on disk."""
         self._store.close()
 
     def __enter__(self) -> Self:

@@ -16,9 +16,9 @@ from council.protocol.errors import ConfigError
 
 
 def builtin_tools(action: ActionConfig | None) -> dict[str, Tool]:
-    """The tools by name: those with files where there is a ``root``, ``http.request`` where there are ``hosts``.
+    """The tools by name. The tools for files and programs need a ``root``; ``http.request`` needs ``hosts``.
 
-    Raises ConfigError if the root is no folder, or is the whole file system.
+    Raises ConfigError if the root is not a folder, or is the whole file system.
     """
     tools: list[Tool] = []
     if action is None:

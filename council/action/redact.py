@@ -1,9 +1,9 @@
 """Removes secrets, personal data, blocked words and profanity from text before it leaves (GCP 7.3, rules 3.4).
 
-The order is personal data and secrets, content policy, profanity; where two overlap, the earlier wins. The shapes are
-those of ``council.agents.scan``. Each is also sought in what base64, hex, URL-encoding, JSON and HTML escapes hide,
-and in values that are split over lines. Values encoded twice are found in escapes only. Names of persons are not
-found. The time is linear in the length of the text.
+The order is personal data and secrets, content policy, profanity. If two matches overlap, the earlier in this order
+wins. The patterns are those of ``council.agents.scan``. The search also decodes base64, hex, URL-encoding, JSON and
+HTML escapes, and joins values that are split over lines. Values that are encoded twice are found in escapes only.
+Names of persons are not found. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _WALL = "\n\0\n"  # between texts of one view: no shape matches across it
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """A text without what was found, and how often each kind was found. Never the values."""
+    """A redacted text, and how often each kind of value was found. It never holds the values."""
 
     text: str
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class _Span:
 
 
 class Filter:
-    """The three steps. ``blocked`` are words or phrases that the content policy forbids; case does not matter."""
+    """Redacts texts in three steps. ``blocked`` are phrases that the content policy forbids, in any case."""
 
     def __init__(self, blocked: Iterable[str] = ()) -> None:
         """Raises ValueError for more than 1,000 blocked phrases, an empty one, or one above 200 characters."""
@@ -102,7 +102,7 @@ class Filter:
         return Redacted(_replaced(text, spans), dict(Counter(span.kind for span in spans)))
 
     def spans(self, text: str) -> list[_Span]:
-        """What is to be removed, in order; none overlaps another."""
+        """The parts to remove, in order. They do not overlap."""
         found = list(_private(text))
         for start, end, plain in _hidden_parts(text):
             found += (
@@ -316,7 +316,7 @@ class Redactor:
         self._looked = 0  # the length of the text when it was last searched
 
     def feed(self, chunk: str) -> str:
-        """The text that can be shown now."""
+        """Adds a chunk, and returns the text that can be shown now."""
         shown = []
         for at in range(0, len(chunk), HOLD_CHARS_MAX):
             self._text += chunk[at : at + HOLD_CHARS_MAX]
@@ -327,7 +327,7 @@ class Redactor:
         return "".join(shown)
 
     def close(self) -> str:
-        """The rest."""
+        """Returns the rest of the redacted text."""
         shown = self._show(is_last=True)
         self._text, self._shown, self._counted, self._looked = "", 0, 0, 0
         return shown

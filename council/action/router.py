@@ -1,7 +1,8 @@
-"""Sends what a model or an action says to its destinations, redacted (GCP 7, rules 3.4).
+"""Redacts the texts of models and actions, and sends them to their destinations (GCP 7, rules 3.4).
 
 ``Router.send`` redacts a text first and then delivers it to each sink of its marker. A sink that fails is tried again
-with growing pauses, so it may get a message twice: the id tells. What it never accepted is in ``Router.dead``.
+with growing pauses. So it may get a message twice, with the same id. ``Router.dead`` has the messages that no try
+delivered.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Message:
 
 
 class Sink(Protocol):
-    """Where messages of one channel go. It raises if it did not accept one, and returns within its own limit."""
+    """Receives the messages of one channel. It raises if it did not accept one, and limits its own time."""
 
     def __call__(self, message: Message, /) -> None: ...
 
@@ -90,7 +91,7 @@ class Queue:
         self._messages.append(message)
 
     def take(self) -> list[Message]:
-        """All that wait, the oldest first."""
+        """Removes and returns all waiting messages, the oldest first."""
         taken = []
         while self._messages:
             taken.append(self._messages.popleft())

@@ -1,8 +1,8 @@
-"""Runs a program where it reaches only what it is given: under bubblewrap, or under Landlock where that is missing.
+"""Runs a program in a sandbox: bubblewrap, or Landlock if bubblewrap does not work.
 
-Both levels: no network, a read-only system, a private /tmp, a cleared environment, limits on time, CPU, memory,
-processes, files and output, and no survivor after the end. Neither is entered silently: the level is in the result,
-and where neither works nothing is run, unless the settings say ``sandbox = "none"``.
+Both levels give no network, a read-only system, a private /tmp, a cleared environment, and limits on time, CPU,
+memory, processes, files and output. At the end every process of the program is ended. The result names the level. If
+no level works, nothing is run, unless the settings say ``sandbox = "none"``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SandboxMissing(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use. Memory, CPU and size of a file are for each process, and memory for /tmp too."""
+    """The limits of a run. Memory, CPU and file size are for each process. The memory limit also holds for /tmp."""
 
     timeout_s: float = 60.0
     output_bytes_max: int = 2**20
@@ -88,7 +88,7 @@ class Limits:
     file_bytes_max: int = 2**28
 
     def rlimits(self) -> dict[str, int]:
-        """By their names in prlimit(1), and at most what this process may set."""
+        """The limits by their names in prlimit(1), none above the hard limit of this process."""
         wanted = {
             "AS": self.memory_bytes_max,
             "CPU": self.cpu_s,
@@ -129,8 +129,8 @@ def run_sandboxed(
 
     ``cwd`` is absolute, and can be read. ``writable`` and ``readable`` are further absolute paths. The environment is
     PATH, LANG, HOME, TMPDIR and ``env``. Standard input is empty. Each output stream is kept up to
-    ``limits.output_bytes_max`` bytes. If root runs it, it runs as the owner of ``cwd``. Raises SandboxMissing if no
-    level works, or not the one that ``sandbox`` names.
+    ``limits.output_bytes_max`` bytes. If the superuser calls it, it runs as the owner of ``cwd``. Raises
+    SandboxMissing if no level works, or not the one that ``sandbox`` names.
     """
     where = os.path.realpath(cwd)
     owner = os.stat(where)
@@ -176,7 +176,7 @@ def level_for(user: tuple[int, int] | None, sandbox: str = "auto") -> Level:
 
 @cache
 def _why_not(level: Level, user: tuple[int, int] | None) -> str:
-    """Why a level does not work here; empty if it does. It is tried once in a process."""
+    """Why a level does not work here; empty if it works. Each process tries a level once."""
     if sys.platform != "linux":
         return "it needs Linux"
     if platform.machine() not in syscall_filter.MACHINES:
@@ -497,6 +497,6 @@ def _memory_file(content: bytes) -> Iterator[int]:
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
-    """Its ends, for reading and for writing, as files, which are closed only once."""
+    """The reading end and the writing end of a pipe, as files, which are closed only once."""
     reading, writing = os.pipe()
     return stack.enter_context(FileIO(reading, "r")), stack.enter_context(FileIO(writing, "w"))

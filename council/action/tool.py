@@ -1,4 +1,4 @@
-"""What a tool is, and what came of a run of one."""
+"""The interface of a tool, and the result of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from council.protocol.errors import CallerError
 
 Safety = Literal["READ", "WRITE", "MIXED"]
 Operation = Literal["read", "write", "delete", "modify"]
-OUTSIDE = "outside"  # the level of a tool that starts no program: it runs in the executor itself
+OUTSIDE = "outside"  # the level of a tool that starts no program: it runs in the executor's process
 
 
 class ArgumentsRefused(CallerError):
@@ -27,12 +27,12 @@ class ArgumentsRefused(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a run.
+    """The result of a run.
 
     ``exit_code`` is a program's, negative for the signal that ended it; None without a program, or after a time-out.
     ``sandbox`` is the level that the program ran at ('bubblewrap', 'landlock: …', 'none'), or 'outside' for a tool
-    without a program. ``truncated``: the program wrote more than was kept. ``undo`` is what ``Tool.revert`` needs;
-    it stays in the executor's memory.
+    without a program. ``truncated`` is true if the program wrote more than was kept. ``undo`` is what
+    ``Tool.revert`` needs; it stays in the executor's memory.
     """
 
     ok: bool
@@ -47,9 +47,9 @@ class ToolResult:
 
 @runtime_checkable
 class Tool(Protocol):
-    """What can be run once it is approved. ``args`` are JSON: str, int, float, bool, None, lists and dicts of them.
+    """A tool that a council can approve and run. ``args`` are JSON: str, int, float, bool, None, lists and dicts.
 
-    A tool may have ``revert(args, result) -> None`` too. It undoes a run, or raises CallerError if it can't.
+    A tool may also have ``revert(args, result) -> None``. It undoes a run, or raises CallerError if it can't.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Tool(Protocol):
     operations: tuple[Operation, ...]
 
     def check(self, args: Mapping[str, Any]) -> None:
-        """Raises CallerError for wrong arguments: names the argument, what was found, what was expected."""
+        """Raises CallerError for wrong arguments. It names the argument, the value, and what is expected."""
         ...
 
     def resources(self, args: Mapping[str, Any]) -> tuple[str, ...]:
-        """What a run touches, as 'file:/path', 'https://host' and the like; a token is bound to them."""
+        """The resources of a run, such as 'file:/path' and 'https://host'. A token allows only these."""
         ...
 
     def run(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
@@ -69,5 +69,5 @@ class Tool(Protocol):
         ...
 
     def verify(self, args: Mapping[str, Any], result: ToolResult) -> str:
-        """What is wrong with the state after the run; empty if nothing is."""
+        """What is wrong with the state after the run; empty if nothing is wrong."""
         ...

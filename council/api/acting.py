@@ -1,7 +1,7 @@
-"""Hands an action to the council instead of running it: proposed, approved, run once, on the record.
+"""Acts through the council: proposes a tool call, runs it once if it is approved, and records the result.
 
-The proposal carries an authorization, so the approval issues a token in the same record (rules 5). A tool of this
-process is run here, by an executor with a name and a key of its own.
+The proposal carries an authorization, so the approval issues a token in the same record (rules 5). An executor in
+this process, with its own name and key, runs the tools of this process.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ SHOWN_CHARS = 200  # of the output, in one line
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What came of an approved action. It is true in a condition only if the action ran well.
+    """The result of an approved action. It is true in a condition only if the action succeeded.
 
-    ``value`` is what a Python function returned, where it ran in this process; ``output`` is its text. ``outcome`` is
-    ok, failed or cancelled. ``sandbox`` is the level that it ran at. ``reported`` is false if the council could not
-    be told: its record may say then that the outcome is unknown.
+    ``value`` is what a Python function returned, if it ran in this process; ``output`` is its text. ``outcome`` is
+    ok, failed or cancelled. ``sandbox`` is the sandbox level of the run. ``reported`` is false if the council did not
+    get the result. Its record may then say that the outcome is unknown.
     """
 
     decision: Decision
@@ -70,7 +70,7 @@ class ActionResult:
 
     @property
     def token_id(self) -> str:
-        """The token that it ran on."""
+        """The id of the token that allowed the run."""
         return token_id_of(self.decision.proposal_id)
 
     def __bool__(self) -> bool:
@@ -146,7 +146,7 @@ class Tools:
         return name not in self.own and not self._inline
 
     async def executor(self) -> Executor:
-        """This client's executor, which joins when it is first needed."""
+        """This client's executor. It joins the council on the first call."""
         async with self._opening:
             if self._executor is None:
                 from council.runtime.executor import Executor  # a client that runs nothing needs none
@@ -163,7 +163,7 @@ class Tools:
 
 
 class HowActed(TypedDict):
-    """The keywords of ``tool`` that each call of it is acted with; see ``AsyncCouncil.act``."""
+    """The keywords of ``tool`` that are passed to ``act`` for each call; see ``AsyncCouncil.act``."""
 
     risk: RiskLevel
     timeout_s: float | None
@@ -201,16 +201,16 @@ def tool(
     run_timeout_s: float = RUN_S,
     ttl_s: float = TTL_S,
 ) -> Any:
-    """Makes a Python function a tool: calling it proposes the call, and runs it once it is approved.
+    """Makes a Python function a tool: a call of it is proposed, and runs if it is approved.
 
-    ``safety`` is READ, WRITE or MIXED, and ``operations`` are among read, write, delete and modify; by default read
-    or write. ``resources`` lists what a call touches, as texts such as ``file:/srv/x``; it may be a function of the
-    arguments. The arguments must be JSON, or of types that pydantic reads from JSON; the annotations are their
-    schema. ``verify(result, **args)`` says whether the result is as intended; if not, ``revert(**args)`` undoes it.
-    The keywords from ``risk`` on are those of ``act``, for each call. A function runs on a thread of its own. A call
-    returns the function's value, and raises NotApproved, the function's own error, ActionFailed or OutcomeUnknown.
-    An async function, and each function of an asynchronous council, is awaited. Raises CallerError for a wrong
-    declaration.
+    ``safety`` is READ, WRITE or MIXED. ``operations`` are among read, write, delete and modify; the default is read
+    if ``safety`` is READ, else write. ``resources`` lists what a call touches, as texts such as ``file:/srv/x``; it
+    may be a function of the arguments. The arguments must be JSON, or of types that pydantic reads from JSON; the
+    annotations are their schema. ``verify(result, **args)`` says whether the result is as intended; if not,
+    ``revert(**args)`` undoes it. The keywords from ``risk`` on are those of ``act``, for each call. A function runs
+    on a thread of its own. A call returns the function's value, and raises NotApproved, the function's own error,
+    ActionFailed or OutcomeUnknown. An async function, and each function of an asynchronous council, is awaited.
+    Raises CallerError for a wrong declaration.
     """
     how: HowActed = {
         "risk": risk,
@@ -237,7 +237,7 @@ def tool(
 
 
 def _calling(council: Any, made: FunctionTool, function: Any, how: HowActed) -> Any:
-    """What stands for the function: it acts, and returns the function's value."""
+    """The replacement of the function: it calls ``act``, and returns the function's value."""
     acting = getattr(council, "aio", council)
     if acting is council or inspect.iscoroutinefunction(function):
 
@@ -292,7 +292,7 @@ async def act(
 
 
 def _checked(tool: Tool, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arguments as they are proposed, and what a run touches. Raises CallerError. May run a user's code."""
+    """The arguments to propose, and the resources of a run. Raises CallerError. May call the user's functions."""
     if not isinstance(args, Mapping):
         raise CallerError(f"args is {args!r:.80}, expected a mapping of the tool's arguments by name")
     given = tool.complete(args) if isinstance(tool, FunctionTool) else copy.deepcopy(dict(args))
@@ -322,7 +322,7 @@ def _result(decision: Decision, outcome: UseOutcome, result: ToolResult, *, repo
 
 
 async def _awaited(council: Acting, decision: Decision, limit_s: float) -> ActionResult:
-    """What the council's own executor reports. Raises Refused if it can't run any more, and NoAnswer."""
+    """The report of the council's own executor. Raises Refused if the token has ended, NoAnswer after ``limit_s``."""
     proposal_id = decision.proposal_id
     after = (await council.status())["events"]
     try:
@@ -349,7 +349,7 @@ async def _awaited(council: Acting, decision: Decision, limit_s: float) -> Actio
 
 
 async def _earlier(council: Acting, decision: Decision, refused: Refused) -> ActionResult:
-    """What came of the action when it ran before. Raises ``refused`` if there was no use of it that has ended."""
+    """The result of an earlier run of the action. Raises ``refused`` if no earlier run has ended."""
     tokens = await council.tokens(decision.proposal_id)
     ended = [use.result for token in tokens for use in token.uses if use.result is not None]
     if not ended:

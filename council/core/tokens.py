@@ -1,8 +1,8 @@
 """Counts the uses of tokens, and takes their results (rules 5).
 
 A token is issued by the record of its decision (``conclusion``). An executor asks for each use, and may run the
-action once its request is acknowledged, which waits for the record. A use that ends without a result has an unknown
-outcome: people are told, and it is never run again.
+action once its request is acknowledged, which waits for the record. If a use has no
+result in time, its outcome is unknown. An alert says so, and the action is never run again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from council.protocol.errors import Refused
 
 @ev.handles(ev.ExecutorStarted)
 def started(state: CouncilState, event: ev.ExecutorStarted, now: Moment) -> Effects:
-    """An executor's process began. What an earlier one of that name had under way, nobody knows the outcome of."""
+    """An executor's process began. The uses that an earlier process of that name left open get an unknown outcome."""
     return _end_earlier_runs(state, event.executor, event.run)
 
 
@@ -48,7 +48,7 @@ def _end_earlier_runs(state: CouncilState, executor: str, run: str) -> Effects:
 
 @ev.handles(ev.UseAsked)
 def asked(state: CouncilState, event: ev.UseAsked, now: Moment) -> Effects:
-    """Counts one use, or refuses it and says what differs from what was approved. Checked in a fixed order."""
+    """Counts one use, or refuses it and names the first difference from the approval, in a fixed order."""
     request = event.request
     token = _token(state, request.proposal_id, request.executor)
     for use in token.uses:
@@ -107,7 +107,7 @@ def _ended(token: Token, now: Moment) -> tuple[str, str] | None:
 
 @ev.handles(ev.UseReported)
 def reported(state: CouncilState, event: ev.UseReported, now: Moment) -> Effects:
-    """Takes the executor's report. It stands as that executor's word; a late one replaces an unknown outcome."""
+    """Takes the executor's report, which is not verified further. A late report replaces an unknown outcome."""
     result = event.result
     token = _token(state, result.proposal_id, result.executor)
     use = next((each for each in token.uses if each.use_id == result.use_id), None)
@@ -139,7 +139,7 @@ def timed_out(state: CouncilState, event: ev.UseTimedOut, now: Moment) -> Effect
 
 
 def next_timeout(state: CouncilState) -> tuple[float, ev.UseTimedOut] | None:
-    """The first time at which a use under way has no result in time, and the event of that."""
+    """The earliest deadline of the uses under way, and its event; None without a use under way."""
     under_way = state.governance.under_way
     if not under_way:
         return None
@@ -153,7 +153,7 @@ def _assumed(token: Token, use: Use, why: str) -> UseResult:
 
 
 def _close(state: CouncilState, result: UseResult) -> Effects:
-    """Closes a use. People hear of a failure, and of an outcome that nobody knows."""
+    """Closes a use. Raises an alert for a failure and for an unknown outcome."""
     token = state.governance.tokens[result.proposal_id]
     kept = replace(result, text=result.text[:REASON_TOLD_MAX])  # the record has the whole text
     uses = tuple(replace(use, result=kept) if use.use_id == result.use_id else use for use in token.uses)

@@ -1,7 +1,7 @@
 """A proposal's OMEN episode, derived from its records in the journal alone (rules 5).
 
-``episode_of`` is the way in. Every packet passes ``machine.step``. A fact that the machine's state does not admit,
-such as a late ballot while a human is asked, is told as an IntegrityAlert, which every state admits.
+The entry point is ``episode_of``. Every packet passes ``machine.step``. If the machine's state does not admit a fact,
+such as a late ballot while a human is asked, the fact is written as an IntegrityAlert, which every state admits.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TELLS_BELIEFS = ("S1_SENSE", "S2_MODEL", "S3_DECIDE", "S7_REVIEW")
 
 
 class Kept(Protocol):
-    """A record of the journal, as ``Council.history`` returns it: what is read of it here."""
+    """The attributes that are read here of a journal record, as ``Council.history`` returns it."""
 
     @property
     def position(self) -> int: ...
@@ -83,7 +83,7 @@ class Kept(Protocol):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What a decision or an escalation stands on."""
+    """The grounds of a decision or an escalation."""
 
     ballots: tuple[Ballot, ...] = ()
     ruling: Ruling | None = None
@@ -101,7 +101,7 @@ class Case(msgspec.Struct, frozen=True):
 def episode_of(proposal_id: str, records: Iterable[Kept]) -> list[Packet]:
     """The episode of a proposal, from its records in the order of the journal.
 
-    Records of other proposals change nothing, but for those of its executor, which may show that a run of it ended.
+    Records of other proposals change nothing, except those of its executor, which may show that a run has ended.
     Raises Refused if the record of its submission is not there.
     """
     telling = _Telling(proposal_id)
@@ -248,7 +248,7 @@ class _Telling:
         self._uses[request.use_id] = _Use(request, self._write("TaskDirectivePacket", 5, payload))
 
     def _result(self, data: Mapping[str, Any]) -> None:
-        """The executor's report. One that comes after its outcome was held unknown is an alert."""
+        """The executor's report. If the outcome is already unknown, the report becomes an alert."""
         result = msgspec.convert(data["result"], UseResult)
         use = self._uses.get(result.use_id)
         if use is not None and not use.is_over and any(self._episode.overdue(self._at)):
@@ -302,7 +302,7 @@ class _Telling:
                 self._unknown(use, f"{use.request.executor} began anew before it reported a result")
 
     def _unknown(self, use: _Use, why: str) -> None:
-        """Nobody knows what came of a use: it is escalated, and never run again (rules 5)."""
+        """The outcome of a use is unknown: it is escalated, and the action is never run again (rules 5)."""
         use.is_over = True
         tool = use.request.tool
         summary = f"the outcome of {tool} is unknown: {why}. It may have run, and is not run again"
@@ -339,7 +339,7 @@ class _Telling:
     # Decisions and escalations
 
     def _swept(self, outcome: str | None) -> None:
-        """One of very many that a record ended: that holds its outcome alone (None: a human is asked)."""
+        """The proposal is one of many that a record ended. ``outcome`` None means that a human is asked."""
         why = "a change of the roll left too few seats"
         if outcome is not None:
             self._decided(outcome, why, self._case)
@@ -385,7 +385,7 @@ class _Telling:
             self._grant()
 
     def _grounded(self) -> None:
-        """A decision needs a belief: without a ballot it is that there is none."""
+        """A decision needs a belief. If there is no ballot, the belief says so."""
         if self._episode.state == "S1_SENSE":
             missing = [f"{seat}: {why}" for seat, why in self._case.missing]
             self._write("BeliefUpdatePacket", 5, _belief("council", "ballots", {"none": missing}))
@@ -413,7 +413,7 @@ class _Telling:
         self._decision = self._write("DecisionPacket", 5, payload)
 
     def _assumptions(self) -> list[dict[str, Any]]:
-        """What an approval stands on: the judgement of each seat in favour, or of the human."""
+        """The assumptions of an approval: the judgement of each seat in favour, and of the human."""
         case = self._case
         stands = [(f"as {b.seat} judged it: {b.reason}", b.msg_id) for b in case.ballots if b.vote == "yes"]
         if case.answer is not None:

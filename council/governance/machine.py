@@ -1,7 +1,7 @@
-"""The machine of an episode: all checks of a packet before any takes effect, and what an accepted packet changes.
+"""The state machine of an episode: checks each packet in full, then applies it if no check failed.
 
-``step`` is the way in. ``TRANSITIONS`` is its table, as text (rules 5). Rows are tried from the top: the first
-whose state, packet and condition fit says the next state. ``*`` stands for any state. A packet without a row is
+The entry point is ``step``. ``TRANSITIONS`` is its table, as text (rules 5). Rows are tried from the top. The first
+row whose state, packet and condition fit gives the next state. ``*`` stands for any state. A packet without a row is
 refused.
 """
 
@@ -130,7 +130,7 @@ _BY_TYPE = {kind: tuple(row for row in ROWS if row.packet_type == kind) for kind
 
 
 class Step(NamedTuple):
-    """The episode after a packet, and what the checks found. A rejected packet leaves the episode as it was."""
+    """The episode after a packet, and the results of the checks. A rejected packet does not change the episode."""
 
     episode: Episode
     is_accepted: bool
@@ -140,8 +140,8 @@ class Step(NamedTuple):
 def step(episode: Episode, packet: Packet | dict[str, Any], now: datetime | None = None) -> Step:
     """Checks a packet, and applies it if no check found an ERROR.
 
-    ``packet`` may be a JSON object that is not read yet: then its form is checked first. ``now`` is an aware time
-    for the directives' timeouts; by default the packet's own ``created_at``.
+    ``packet`` may be an unread JSON object; then its form is checked first. ``now`` is an aware time for the timeouts
+    of directives; the default is the packet's own ``created_at``.
     """
     if isinstance(packet, dict):
         try:
@@ -185,7 +185,7 @@ def _schema_words(words: str) -> tuple[str, str]:
 
 
 def check_alone(packet: Packet) -> tuple[Result, ...]:
-    """What is wrong with a packet by itself: its layer, and the invariants that ask for no other packet."""
+    """The faults of a packet by itself: its layer, and the invariants that need no other packet."""
     now = packet.header.created_at
     found = (*_layer_results(packet), *invariants.check(Episode(packet.header.correlation_id), packet, now))
     return tuple(
@@ -194,7 +194,7 @@ def check_alone(packet: Packet) -> tuple[Result, ...]:
 
 
 def check(episode: Episode, packet: Packet, now: datetime) -> tuple[Result, ...]:
-    """What the machine, the invariants and the ledger find, in this order. Nothing takes effect."""
+    """The results of the machine, the invariants and the ledger, in this order. The episode does not change."""
     return (
         *_machine_results(episode, packet),
         *invariants.check(episode, packet, now),
@@ -241,9 +241,9 @@ def next_state(episode: Episode, packet: Packet) -> State | None:
 
 
 def timeouts(episode: Episode, now: datetime) -> Step:
-    """Closes each directive whose time has passed by ``now``, and escalates: the state is S8 then, S9 stays.
+    """Closes each directive whose time has passed by ``now``, and moves the episode to S8, except from S9.
 
-    The results name them. Without one the episode stays as it is. The caller then emits an EscalationPacket.
+    The results name these directives, and the caller then emits an EscalationPacket. Without one nothing changes.
     """
     late = episode.overdue(now)
     if not late:
@@ -276,7 +276,7 @@ def recover(episode: Episode) -> Episode:
 
 
 def unfinished(episode: Episode) -> tuple[Result, ...]:
-    """What an episode still lacks if no packet follows, as warnings. Empty where it may end."""
+    """What the episode lacks if no packet follows, as warnings. Empty if the episode may end here."""
     lacks = {
         "S1_SENSE": "a BeliefUpdatePacket",
         "S2_MODEL": "a DecisionPacket",
@@ -401,7 +401,7 @@ def _is_grave(alert: Packet) -> bool:
     return alert.payload.severity == "CRITICAL" or alert.payload.alert_type in _GRAVE
 
 
-# What accepted packets change, beside the state and the ledger's sums
+# What accepted packets change, apart from the state and the ledger's sums
 
 
 def _no_effect(episode: Episode, packet: Packet, now: datetime) -> Episode:
@@ -446,7 +446,7 @@ def _directed(episode: Episode, packet: Packet, now: datetime) -> Episode:
 
 
 def _later(moment: datetime, seconds: int) -> datetime:
-    """A time so many seconds later, at most the last one there is."""
+    """The time ``seconds`` later, at most the latest that datetime can hold."""
     try:
         return moment + timedelta(seconds=seconds)
     except OverflowError:

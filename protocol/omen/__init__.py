@@ -1,6 +1,7 @@
-"""OMEN v0.7: what a decision becomes. Packets as values, read and written; no clock, no ids made, no I/O.
+"""The packets of OMEN v0.7, the protocol that describes a decision and its action: their types, reader and writer.
 
-``packets`` has the ten packet types, ``payloads`` and ``mcp`` their parts, ``vocabulary`` the enumerations.
+The package reads no clock, makes no ids, and does no I/O. ``packets`` has the ten packet types, ``payloads`` and
+``mcp`` their parts, ``vocabulary`` the enumerations.
 """
 
 from council.protocol.omen.mcp import MCP, PacketHeader, Stakes, stakes_level

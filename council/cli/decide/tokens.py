@@ -20,17 +20,20 @@ _STYLES = {"live": "green", "under way": "cyan", "unknown": "bold red", "revoked
 
 
 def tokens(
-    every: Annotated[bool, typer.Option("--all", help="Also those that were used or have ended.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also show tokens that were used or have ended.")
+    ] = False,
     name: Name = None,
     address: Address = None,
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Show what may be run on an approval, and what came of it.
+    """Show the tokens of approved actions, and the results of their uses.
 
-    An approved action has a token: for one executor, one tool, these operations and resources, and until it expires.
-    Shows those that may be used, those in use, those revoked, and those whose use has an unknown outcome: a person
-    must look at what these changed. --json has all that the council keeps.
+    An approval of an action issues a token. It allows one executor to run one tool, with the named operations and
+    resources, until the token expires. Shows the tokens that may be used, are in use, were revoked, or have a use
+    with an unknown outcome. If an outcome is unknown, check what the action changed. --json has all tokens that the
+    council keeps.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
@@ -58,8 +61,8 @@ def revoke(
 ) -> int:
     """Revoke the token of an approved action.
 
-    Then the action is not run any more on this approval; a run that has begun goes on. The people who may answer
-    escalations may revoke every token. A program revokes its own with Council.revoke.
+    After that, this approval does not allow the action to run. A run that has begun goes on. Each person who may
+    answer escalations may revoke any token. A program revokes its own tokens with Council.revoke.
 
     A revocation is signed, so it is not sent to a Ray that only a file in the working folder names. Use a council
     that council up started here, or name its Ray with --address, --config or COUNCIL_RAY_ADDRESS.

@@ -55,9 +55,9 @@ def validate(
 ) -> int:
     """Check OMEN packets and whole episodes: form, order, invariants and budgets.
 
-    A file holds one packet, a list of packets, an object with the key packets, or JSON Lines. A list is checked in
-    its order, and may mix several episodes: packets belong together by their correlation_id. A packet that is a file
-    of its own is checked without an episode: its order and its token are not.
+    council show --omen prints the packets of a proposal. A file holds one packet, a list of packets, an object with
+    the key packets, or JSON Lines. A list is checked in its order, and may mix several episodes: packets with the
+    same correlation_id form an episode. If a file holds a single packet, its order and its token are not checked.
 
     Exits 1 if a packet is not valid. Warnings alone exit 0.
     """
