@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -84,6 +85,7 @@ def snapshot_in(signed: bytes) -> bytes:
 
 def errors() -> Iterator[type[CouncilError]]:
     """Every class of error that the council raises, the root first."""
+    importlib.import_module("council.action.sandbox")  # whose error is loaded when it is first used
     waiting = [CouncilError]
     while waiting:
         kind = waiting.pop(0)

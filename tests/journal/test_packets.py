@@ -36,6 +36,7 @@ from council.journal.packets import (
 from council.journal.record import Record, mark_of
 from council.journal.rows import Prepared
 from council.journal.store import PacketStore
+from council.kinds import incoming
 from council.kinds.incoming import PROPOSAL_BYTES_MAX
 from council.kinds.table import JOURNALED
 from council.protocol import codec, signing
@@ -355,8 +356,12 @@ def full_house(reason: str, votes: Callable[[int], str]) -> Hand:
 
 
 @pytest.mark.parametrize("letter", ["界", "\x01", '"'])
-def test_the_longest_reasons_fit_a_packet(letter: str) -> None:
-    """The worst that one record can come to, in letters that JSON writes in six."""
+def test_the_longest_reasons_fit_a_packet(letter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst that one record can come to, in letters that JSON writes in six.
+
+    Journals that are older than the budget of reasons (rules 2.2) hold them whole.
+    """
+    monkeypatch.setattr(incoming, "REASON_TOKENS_MAX", 10**9)
     hand = full_house(
         letter * REASON_CHARS_MAX, lambda number: "abstain" if number == 13 else ("yes", "no")[number % 2]
     )

@@ -276,7 +276,7 @@ def test_what_is_too_long_for_primes_ruling_lite_shortens_and_prime_pays() -> No
         ("ballots.lite.reason", "lite"),
     ]
     # What Lite is asked with is the text, in a fence, and it is asked with its own key.
-    assert TORN[:4_000].strip() in first.requests[1].body["messages"][-1]["content"]
+    assert TORN[:1_000].strip() in first.requests[1].body["messages"][-1]["content"]
     assert {call.headers["authorization"] for call in first.requests} == {f"Bearer {KEYS['LITES_KEY']}"}
     assert {call.headers["authorization"] for call in second.requests} == {f"Bearer {KEYS['PRIMES_KEY']}"}
     spent = {each.seat: each.calls for each in decision.spent}
