@@ -224,8 +224,8 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 def identity_of(envelope: Envelope, sealed: bytes) -> str:
     """Identifies what an envelope says, so that a retry is known (rules 1.12).
 
-    For a proposal with a key, that is its content, confidence and risk: whoever submits it again does so at another
-    time, and maybe from another process.
+    For a proposal with a key, that is its content, confidence and risk, without its time and requester: a client
+    may submit it again later, from another process.
     """
     content = envelope.content
     if not isinstance(content, Proposal) or content.key is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ FILE_BYTES_MAX = 8 * 2**20
 FILES_MAX = 256  # of a patch
 
 
-class _Files:
+class _Files(ABC):
     """What both tools share. ``undo`` maps each path to its bytes and mode before, and its bytes after."""
 
     name = "file"
@@ -31,12 +32,12 @@ class _Files:
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.realpath(root))
 
-    def _paths(self, args: Mapping[str, Any]) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _paths(self, args: Mapping[str, Any]) -> list[str]: ...
 
+    @abstractmethod
     def _changed(self, args: Mapping[str, Any], path: str, old: bytes | None) -> bytes | None:
         """The new bytes of a file; None to delete it. Raises ValueError if the change does not fit."""
-        raise NotImplementedError
 
     def resources(self, args: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(f"file:{self._root / path}" for path in self._paths(args))

@@ -170,8 +170,8 @@ class AsyncCouncil:
         seat's model is shown the relevant part of it. ``requester`` says who asks: a ``Requester``, or a mapping with
         those of its fields that are not the default, such as ``{"agent": "deploy-bot"}``. By default it is this
         client's name or program, the user, the host, the working folder and its git repository. ``key`` is the
-        caller's own name for the proposal: whoever submits it again under the same ``sender`` and key, also after
-        a restart, gets the same decision, and other content under a known key raises Refused (rules 1.12). Raises
+        caller's own name for the proposal. A client that submits it again under the same ``sender`` and key gets the
+        same decision, also after a restart. Other content under a known key raises Refused (rules 1.12). Raises
         EnvelopeError or CallerError, which names the field.
         """
         if key is not None and MADE_UP_NAME.fullmatch(self.sender):
@@ -300,9 +300,10 @@ class AsyncCouncil:
 
         ``args`` are the tool's arguments by name, as JSON: the approval covers exactly these. ``summary`` is by
         default the call itself; it and the keywords up to ``human_timeout_s`` are as in ``propose``. The run has
-        ``run_timeout_s`` seconds, and must begin within ``ttl_s`` seconds of the approval. With ``key``, whoever acts
-        again under the same ``sender`` and key gets the result of the first run. Raises NotApproved with the
-        decision, also while it waits for a human, unless ``wait_for_human``; CallerError for an unknown tool or wrong
+        ``run_timeout_s`` seconds, and must begin within ``ttl_s`` seconds of the approval. With ``key``, a call
+        under the same ``sender`` and key gets the result of the first run. Raises NotApproved with the decision,
+        also while it waits for a human, unless ``wait_for_human``; NoAnswer if the council's own executor does not
+        report in time; CallerError for an unknown tool or wrong
         arguments, before anything is proposed; Refused if the token was revoked, has expired or does not fit;
         OutcomeUnknown if it may have run. A failure of the tool is a result, which is false in a condition.
         """

@@ -126,7 +126,7 @@ class _Telling:
         self._id = proposal_id
         self._episode = Episode(f"corr_{proposal_id}")
         self._what: Submission | None = None
-        self._case = Case()  # as far as it is told
+        self._case = Case()  # its facts so far
         self._told: dict[str, str] = {}  # the packets of the ballots and acts, by their messages' ids
         self._decision: Packet | None = None
         self._is_revoked = False

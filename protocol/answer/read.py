@@ -145,7 +145,7 @@ def weigh(reading: Reading) -> Weighed | None:
 
 
 def weigh_ballot(ballot: BallotSection, packet: Mapping[str, Any]) -> Weighed:
-    """The ballot as it counts beside this control packet, whoever made both (rules 6.6). Never raises.
+    """The ballot as it counts with this control packet, whichever mind made them (rules 6.6). Never raises.
 
     A section that may affect the ballot and can't be read asks a human, as in ``read``.
     """

@@ -54,7 +54,9 @@ def _check_tokens(state: CouncilState) -> None:
         ids = [use.use_id for use in token.uses]
         _require(len(ids) == len(set(ids)), f"5: each use of {token.token_id} is counted once")
         under_way |= {use.use_id: (proposal_id, use.until_s) for use in token.under_way()}
-    _require(under_way == state.governance.under_way, "5: the uses under way are told alike")
+    _require(
+        under_way == state.governance.under_way, "5: the index of uses under way differs from the tokens"
+    )
 
 
 def _check_calls(state: CouncilState) -> None:

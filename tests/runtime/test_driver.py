@@ -927,7 +927,7 @@ def test_a_full_house_of_long_reasons_can_be_ruled_on() -> None:
 
 
 def test_the_largest_decision_there_can_be_is_told() -> None:
-    """Control characters take six bytes each in what is told, the most that a character can.
+    """Control characters take six bytes each in a message, the most that a character can.
 
     Reasons are within 1,024 tokens now (rules 2.2); a journal of an older version holds longer ones.
     """

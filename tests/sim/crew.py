@@ -1,7 +1,7 @@
-"""Executors that race for the tokens of a simulated council, and what they must never come to.
+"""Executors that compete for the tokens of a simulated council, and checks of what they run.
 
-Each token is raced for by several processes of one executor. A process runs once it is told that its use is counted,
-and only the process that asked is told so. Some end before they report.
+Several processes of one executor compete for each token. A process runs the action after it gets the answer that its
+use is counted, and only the process that asked gets that answer. Some end before they report.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Crew:
         self.to_council(said, link="client", session=f"{NAME} {n}")
 
     def _granted(self: Any, said: Said, session: str) -> None:
-        """The process that asked is told that its use is counted, and runs."""
+        """The process that asked gets the answer that its use is counted, and runs the action."""
         token = self.shadow.state.governance.tokens[said.pid]
         counted = {use.use_id for use in token.uses}
         ran = self.ran.setdefault(said.pid, set())
