@@ -21,8 +21,8 @@ class TokenStanding(Value, frozen=True):
     """A token (rules 5). ``standing``: whether it may be used, or else why not.
 
     If several standings fit, ``under way`` and ``unknown`` come first, because a person may have to look.
-    ``arguments`` is the sha256 of the approved arguments' canonical JSON. ``left_s`` are the seconds until it expires,
-    0 if it has ended.
+    ``arguments`` is the sha256 of the approved arguments' canonical JSON. ``left_s`` are the seconds until
+    it expires, 0 if it has ended.
     """
 
     token_id: str
