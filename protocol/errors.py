@@ -387,6 +387,6 @@ class ActionFailed(CouncilError):
 
 
 class OutcomeUnknown(CouncilError):
-    """An approved action may have run, and nobody knows what came of it (``token``). It is not run again."""
+    """An approved action may have run, and its result is not known (``token``). It is not run again."""
 
     code = "outcome_unknown"

@@ -216,7 +216,7 @@ def _forged(sender: str | None, council_id: str) -> SignatureError:
     )
 
 
-# What a message says, by whatever key it was signed
+# What identifies a message, apart from its signature
 
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 

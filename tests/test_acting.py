@@ -447,7 +447,7 @@ def test_a_token_outlives_a_restart_and_so_do_its_counts(tmp_path: Path) -> None
 
 
 def test_a_client_that_comes_back_has_its_executor_again_and_runs_nothing_twice(tmp_path: Path) -> None:
-    """rules 1.12: the same key finds the proposal, and what came of its action."""
+    """rules 1.12: the same key finds the proposal, and the result of its action."""
     ran: list[int] = []
 
     def total(amount: int) -> int:
@@ -477,7 +477,7 @@ def test_a_crash_between_use_and_result_leaves_an_unknown_outcome(tmp_path: Path
     with restarted(store) as council:
         assert [each.standing for each in council.tokens()] == ["under way"]
         before = council.status()["events"]
-        bench = Bench(council)  # whose executor begins anew
+        bench = Bench(council)  # whose executor restarts
         (found,) = council.tokens()
         assert found.standing == "unknown"
         alerts = [event.data for event in council.events(before, follow=False) if event.kind == "alert"]

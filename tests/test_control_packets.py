@@ -1,4 +1,4 @@
-"""A control packet binds the ballot that carries it, whatever mind made it (rules 6.6)."""
+"""A control packet binds the ballot that carries it, whichever mind made it (rules 6.6)."""
 
 from __future__ import annotations
 

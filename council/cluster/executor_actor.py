@@ -29,7 +29,7 @@ from council.runtime.questions import Question, answer_type, to_bytes
 
 log = logs.get_logger("council.executor")
 T = TypeVar("T")
-# It checks this often whether its coordinator exists, and begins anew after a failure no sooner than this.
+# It checks this often whether its coordinator exists, and starts again after a failure no sooner than this.
 WATCH_S = 5.0
 
 _remote: Any = ray.remote
@@ -107,7 +107,7 @@ class ExecutorActor:
                 try:
                     await serve(executor, port)
                 except CouncilError as error:
-                    log.warning("executor begins anew", council=self._config.name, why=error.message)
+                    log.warning("executor restarts", council=self._config.name, why=error.message)
             await asyncio.sleep(WATCH_S)
 
     def _watch(self) -> None:

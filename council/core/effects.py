@@ -192,7 +192,7 @@ class AnnounceUse(Effect, frozen=True):
 
 
 class AnnounceResult(Effect, frozen=True):
-    """What came of a use of a token."""
+    """The result of a use of a token."""
 
     result: UseResult
 

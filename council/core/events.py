@@ -158,7 +158,7 @@ class UseAsked(Event, frozen=True):
 
 
 class UseReported(Event, frozen=True):
-    """An executor reported what came of a use."""
+    """An executor reported the result of a use."""
 
     result: UseResult
 

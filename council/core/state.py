@@ -286,7 +286,7 @@ class UseRequest(Value, frozen=True):
 
 
 class UseResult(Value, frozen=True):
-    """What came of a use, as ``executor`` reports it; with ``assumed``, the council says so for want of a report.
+    """The result of a use, as ``executor`` reports it; if ``assumed``, the council says so because no report came.
 
     ``digest`` is of the report's message, ``output`` the sha256 of the whole output in hex, ``sandbox`` the level
     that it ran at.

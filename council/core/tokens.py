@@ -41,7 +41,7 @@ def _end_earlier_runs(state: CouncilState, executor: str, run: str) -> Effects:
         token = governance.tokens[proposal_id]
         for use in token.under_way():
             if token.terms.executor == executor and use.run != run:
-                why = f"{executor} began anew before it reported a result"
+                why = f"{executor} restarted before it reported a result"
                 effects += _close(state, _assumed(token, use, why))
     return effects
 
@@ -183,7 +183,7 @@ def revoked(state: CouncilState, event: ev.TokenRevoked, now: Moment) -> Effects
         why = f"{token.proposer} proposed it, so only {token.proposer} or a human may revoke it"
         raise _refused(token, event.sender, why, "not_the_proposer")
     if token.revoked:
-        return [do.NoteIgnored(event.sender, "a revocation of what is revoked")]
+        return [do.NoteIgnored(event.sender, "a revocation of a revoked token")]
     by = f"by {event.sender}" + (f": {event.reason}" if event.reason else "")
     return _revoke(state, token, by)
 

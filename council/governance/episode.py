@@ -1,4 +1,4 @@
-"""An episode: all packets of one correlation id, as far as they were accepted. A frozen value."""
+"""An episode: all accepted packets of one correlation id. A frozen value."""
 
 from __future__ import annotations
 

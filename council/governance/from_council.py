@@ -299,7 +299,7 @@ class _Telling:
         for use in self._uses.values():
             earlier = use.request.executor == data["executor"] and use.request.run != data["run"]
             if earlier and not use.is_over:
-                self._unknown(use, f"{use.request.executor} began anew before it reported a result")
+                self._unknown(use, f"{use.request.executor} restarted before it reported a result")
 
     def _unknown(self, use: _Use, why: str) -> None:
         """The outcome of a use is unknown: it is escalated, and the action is never run again (rules 5)."""

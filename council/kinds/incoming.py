@@ -203,7 +203,7 @@ def _terms(action: Action | None) -> Terms | msgspec.UnsetType:
 
 
 def ballot(message: Incoming) -> ev.BallotCast:
-    """A ballot as it counts: its control packet binds it, whatever mind made it (rules 6.6)."""
+    """A ballot as it counts: its control packet binds it, whichever mind made it (rules 6.6)."""
     envelope, content = message.envelope, message.content
     cast = Ballot(
         proposal_id=content.proposal_id,

@@ -273,7 +273,7 @@ _ROWS = (
         event=ev.UseReported,
         message=MessageSpec("INFO", incoming.use_result, "result", by="executor"),
         announced=do.AnnounceResult,
-        counted=(counter("council_token_results", "What came of uses of tokens.", "outcome"),),
+        counted=(counter("council_token_results", "Results of uses of tokens.", "outcome"),),
         logged=lambda e: None if e.result.outcome == "ok" else _result_logged(e),
     ),
     Row("use_timeout", ("no result came in time", ""), "red", "no result", event=ev.UseTimedOut),

@@ -2,7 +2,7 @@
 
 It joins with a key of its own. For each run it asks the council for a use of the action's token, with the digest of
 the arguments that it was handed. It runs once the council has acknowledged the request, which waits until the use is
-on disk (rules 4.7). Then it reports what came of it. A request is acknowledged to the process that made it alone: a
+on disk (rules 4.7). Then it reports the result. A request is acknowledged to the process that made it alone: a
 new process has no request of an earlier one, so that nothing runs twice.
 """
 
@@ -42,7 +42,7 @@ LATE = "not run: the grant came too late"
 
 
 class Done(NamedTuple):
-    """What came of a run. ``reported``: the council has the report on disk."""
+    """The result of a run. ``reported``: the council has the report on disk."""
 
     outcome: UseOutcome
     result: ToolResult
@@ -114,7 +114,7 @@ class Executor:
         return Done(outcome, result, await self._report(proposal_id, use_id, outcome, result))
 
     async def _report(self, proposal_id: str, use_id: str, outcome: UseOutcome, result: ToolResult) -> bool:
-        """Reports what came of a use, and returns whether the council has it. Without it the outcome is unknown."""
+        """Reports the result of a use, and returns whether the council has it. Without it the outcome is unknown."""
         whole = result.output.encode(errors="backslashreplace")
         data = {
             "use": use_id,
@@ -123,8 +123,9 @@ class Executor:
             "exit_code": result.exit_code,
             "output": hashlib.sha256(whole).hexdigest(),
         }
+        text = await _on_thread(lambda: report_text(result))  # redaction takes a while, and loads its tables
         try:
-            await self._session.inform(proposal_id, "result", report_text(result), data)
+            await self._session.inform(proposal_id, "result", text, data)
         except CouncilError as error:
             log.warning("the result of an action was not reported", proposal=proposal_id, why=error.message)
             return False

@@ -41,7 +41,7 @@ class TokenStanding(Value, frozen=True):
     timeout_s: float
 
     def __str__(self) -> str:
-        """One line: the standing, the tool, what it may do, and what came of its uses."""
+        """One line: the standing, the tool, what it may do, and the results of its uses."""
         left = f", {self.left_s:.0f} s left" if self.standing == "live" else ""
         outcomes = ", ".join(use.result.outcome for use in self.uses if use.result is not None)
         came = f"; {outcomes}" if outcomes else ""

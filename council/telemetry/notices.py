@@ -1,7 +1,7 @@
 """Notices to people: ``[notify]`` of the settings.
 
 There is a notice when a proposal begins to wait for a human, a reminder while it waits, and one at its end (rules
-1.9). There is one, too, when nobody knows what came of an approved action (rules 5). All are sent after their event
+1.9). There is one, too, when the result of an approved action is not known (rules 5). All are sent after their event
 is on the record (rules 4.7). A coordinator that starts sends a reminder of each proposal that waits, because the one
 before it may have ended before it sent any notice.
 

@@ -209,7 +209,7 @@ class ExecutionMetadata(Part):
 
 
 class TaskResult(RuledPart):
-    """What came of a task. ``result_data`` is null if it failed or was cancelled."""
+    """The result of a task. ``result_data`` is null if it failed or was cancelled."""
 
     RULES = (Needs("result_status", ("FAILURE",), "error_details"),)
 

@@ -37,7 +37,7 @@ def mark(decision: Decision) -> str:
 
 @dataclass
 class Round:
-    """What came of a kind of fault.
+    """The result of a kind of fault.
 
     ``back_s`` are the times from each kill until the council accepted a call again, ``decided_s`` until something
     proposed after the kill was decided; ``back_s_max`` are what the former's p95 and maximum must not exceed.

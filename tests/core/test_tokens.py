@@ -183,7 +183,7 @@ def test_without_a_result_in_time_the_outcome_is_unknown_and_people_hear_of_it()
     assert hand.wait(1_000.0) == []  # it is said once
 
 
-def test_an_executor_that_begins_anew_leaves_unknown_outcomes() -> None:
+def test_an_executor_that_restarts_leaves_unknown_outcomes() -> None:
     hand = Hand()
     approved(hand, uses=3)
     approved(hand, "p2", executor="another")
@@ -239,7 +239,7 @@ def test_its_proposer_or_a_human_revokes_it() -> None:
     assert "the plan changed" in error.message
     hand.do(told())  # what was under way goes on
     assert hand.do(ev.TokenRevoked("p1", "client", "")) == [
-        do.NoteIgnored("client", "a revocation of what is revoked")
+        do.NoteIgnored("client", "a revocation of a revoked token")
     ]
     assert hand.do(ev.TokenRevoked("p2", "ada", "", by_human=True)) == [do.AnnounceRevocation("p2", "by ada")]
     hand.refused(ev.TokenRevoked("p3", "ada", "", by_human=True), "token_unknown")

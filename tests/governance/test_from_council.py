@@ -318,7 +318,7 @@ def test_a_new_run_of_the_executor_shows_that_a_use_has_no_result(tmp_path: Path
         after = council.episode(proposal_id)
     assert after[: len(before)] == before
     assert checked(after)[1][-1] == "Escalation tools_degraded_critical"
-    assert "began anew" in after[-2]["payload"]["summary"]
+    assert "restarted" in after[-2]["payload"]["summary"]
     assert calls == [1]
 
 
@@ -342,7 +342,7 @@ def test_a_late_result_and_a_use_after_an_unknown_outcome_are_alerts() -> None:
         then("result", result=plain(UseResult(proposal_id, use_id, "exec", "ok", "put")))
 
     use("u1", "run1")
-    use("u2", "run2")  # another process: nobody knows what came of the first
+    use("u2", "run2")  # another process: the result of the first is not known
     result("u1")
     result("u2")
     then("revocation", sender="bob", reason="enough", by_human=False)

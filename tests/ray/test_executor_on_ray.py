@@ -46,7 +46,7 @@ def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_i
         acting = pool.submit(council.act, "append", {"path": str(file), "gate": str(gate)})
         pid = int(until(lambda: file.exists() and file.read_text().strip()))
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(OutcomeUnknown, match="began anew before it reported a result"):
+        with pytest.raises(OutcomeUnknown, match="restarted before it reported a result"):
             acting.result(timeout=HANG_S)
         gate.touch()
         assert file.read_text() == f"{pid}\n"  # it was not run again
