@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         ActionConfig,
         CouncilConfig,
         NotifyConfig,
+        OutputChannel,
+        OutputConfig,
         PolicyRow,
         ScannerConfig,
         SeatConfig,
@@ -106,6 +108,7 @@ class Settings(ClientSettings, total=False):
     inactivity_s: float | None
     escalation_ttl_s: float | None
     notify: NotifyConfig | Mapping[str, Any] | None
+    output: Mapping[OutputChannel, OutputConfig | Mapping[str, Any]] | None
     action: ActionConfig | Mapping[str, Any] | None
     creator: str | None
     charter: str | None

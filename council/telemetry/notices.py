@@ -5,8 +5,8 @@ There is a notice when a proposal begins to wait for a human, a reminder while i
 is on the record (rules 4.7). A coordinator that starts sends a reminder of each proposal that waits, because the one
 before it may have ended before it sent any notice.
 
-Without ``content = true`` a notice has ids, words of the council, times and names of humans, and nothing that a
-proposal, a mind or a human says.
+Secrets and personal data are redacted (rules 3.4). Without ``content = true`` a notice has ids, words of the council,
+times and names of humans, and nothing that a proposal, a mind or a human says.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from council.action.redact import Filter
 from council.core import effects as do
 from council.core.state import Decision, Escalation, UseResult, plain, token_id_of
 from council.protocol import codec
 from council.protocol.envelope import Proposal
 from council.protocol.errors import CouncilError
-from council.telemetry.delivery import Channel, to_command, to_webhook
+from council.telemetry.delivery import Channel, redacting, to_command, to_webhook
 from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
@@ -146,11 +147,13 @@ class Notices(Watcher):
 
 def channels(receivers: Receivers) -> Sequence[Channel]:
     """The channels of those receivers that the settings name."""
-    found = []
+    found, redactor = [], Filter()
     if receivers.command:
-        found.append(Channel("command", to_command(receivers.command, receivers.timeout_s)))
+        deliver = to_command(receivers.command, receivers.timeout_s)
+        found.append(Channel("command", redacting(deliver, redactor)))
     if receivers.webhook:
-        found.append(Channel("webhook", to_webhook(receivers.webhook, receivers.key, receivers.timeout_s)))
+        deliver = to_webhook(receivers.webhook, receivers.key, receivers.timeout_s)
+        found.append(Channel("webhook", redacting(deliver, redactor)))
     return found
 
 

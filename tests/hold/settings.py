@@ -26,6 +26,7 @@ GIVEN = {
     "INACTIVITY_S": "40",
     "ESCALATION_TTL_S": "3600",
     "HUMANS": '{ada = "kept"}',
+    "OUTPUT": '{web = {file = "/srv/web.jsonl"}, slack = {webhook = "env:HOOK", key = "env:HOOK_KEY"}}',
     "NOTIFY": '{command = ["page-me"], webhook = "env:HOOK", key = "env:HOOK_KEY", content = true, remind_s = 60.0}',
     "ACTION": '{root = "/srv/project", sandbox = "none", hosts = ["api.example.com"], cpu_s = 9}',
     "CREATOR": "ada",
