@@ -8,8 +8,8 @@ import pytest
 
 from council.core import effects as do
 from council.core import events as ev
+from council.core import state_store
 from council.core.state import Decision, Submission, Token, Use
-from council.core.state_store import TOKENS_KEPT
 from council.core.tokens import RESULT_GRACE_S
 from tests.cases import each
 from tests.core.council_in_hand import (
@@ -274,18 +274,23 @@ def test_a_harmless_late_ballot_revokes_nothing() -> None:
 
 # Kept
 
+KEPT = 50
 
-def test_those_that_ended_are_forgotten_and_those_that_may_be_used_are_not() -> None:
+
+def test_those_that_ended_are_forgotten_and_those_that_may_be_used_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_store, "TOKENS_KEPT", KEPT)
     hand = Hand(open_max=10)
     approved(hand, "first", ttl_s=80_000.0)
-    for number in range(2 * TOKENS_KEPT):
+    for number in range(2 * KEPT):
         proposal_id = f"p{number}"
         approved(hand, proposal_id)
         hand.do(ev.TokenRevoked(proposal_id, "client", ""))
     kept = hand.state.governance.tokens
-    assert TOKENS_KEPT <= len(kept) < 2 * TOKENS_KEPT
+    assert KEPT <= len(kept) < 2 * KEPT
     assert "first" in kept
-    assert f"p{2 * TOKENS_KEPT - 1}" in kept
+    assert f"p{2 * KEPT - 1}" in kept
     hand.refused(asked(proposal_id="p0", token_id="token_p0"), "token_unknown")
     hand.do(asked(proposal_id="first", token_id="token_first"))
 
