@@ -22,7 +22,6 @@ from council.runtime.journals import council_id_of, journal_key, open_journal
 from council.runtime.proposal_size import ProposalSize
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.exports import Exports
-from council.telemetry.notices import Notices
 from council.telemetry.tracing import Traces
 from council.telemetry.watcher import Watcher
 
@@ -154,6 +153,8 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
         await coordinator.open()
         watchers: list[Watcher] = [*decision_spans(config, coordinator, traces)]
         if receivers is not None:
+            from council.telemetry.notices import Notices  # its clients of HTTP and mail
+
             watchers.append(Notices(config.name, coordinator, receivers, HOW_TO_ANSWER))
         if config.metrics_port is not None or watchers:
             coordinator.exports = Exports(config, coordinator, watchers=watchers)
