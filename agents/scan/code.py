@@ -14,7 +14,7 @@ import msgspec
 from council.agents.scan import tools
 from council.agents.scan.compare import Match
 from council.agents.scan.pieces import Piece
-from council.agents.scan.ruleset import PARSED, Rule, RuleError
+from council.agents.scan.ruleset import PARSED, Rule, RuleError, reads
 
 CHARS_MAX = 200  # of a captured name or number
 
@@ -79,7 +79,7 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
             rule, piece = by_id[each.rule], pieces[int(Path(each.file).stem)]
         except (msgspec.DecodeError, LookupError, ValueError) as error:
             raise tools.ToolFailed("ast-grep printed a finding that could not be read") from error
-        if rule.scope.holds_for(piece.path):
+        if reads(rule.paths, piece.path):
             captured = {name: node.text[:CHARS_MAX] for name, node in each.variables.single.items()}
             first, last = each.range.start.line, each.range.end.line
             found.append(Match(rule, piece, first, last, each.text, captured))

@@ -65,8 +65,8 @@ def change(raw: Any, path: str) -> FileChange:
 
 def path_of(rule: Rule) -> str:
     """The name of a file that a rule reads, for examples that name none."""
-    if rule.scope.globs:
-        return rule.scope.globs[0].replace("*", "x").replace("?", "x")
+    if glob := next((glob for glob in rule.paths if glob[:1] != "!"), ""):
+        return glob.replace("*", "x").replace("?", "x")
     return f"x{PARSED[rule.languages[0]]}" if rule.languages else "x.txt"
 
 
