@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +20,12 @@ CHARS_MAX = 200  # of a captured name or number
 _PHP_TAG = re.compile(r"(<\?(?:php\b|=)|\?>)")
 
 
-_MATCHES = re.compile(r'"matches": "([^"]+)"')
-_REGEX_PART = re.compile(r"\\.|[\[\]]|[^\\\[\]]+", re.DOTALL)
-_ASCII = {r"\w": "0-9A-Za-z_", r"\d": "0-9", r"\s": r" \t\r\n\f\v"}
+# In the JSON of a rule: its utils by name, its regexes, and in these each backslash with what it escapes.
+_MATCHES = re.compile(r'"matches":"([^"]+)"')
+_REGEX = re.compile(r'"regex":"(?:[^"\\]|\\.)*"')
+_ESCAPE = re.compile(r"\\\\(\\\\|.)")
+# Letters, digits and blanks of ASCII: those of Unicode take long to compile.
+_ASCII = {"w": "[0-9A-Za-z_]", "d": "[0-9]", "s": r"[ \\t\\r\\n\\f\\v]", "b": r"(?-u:\\b)"}
 
 
 class _Position(msgspec.Struct):
@@ -127,51 +129,24 @@ def _accepts(by_id: dict[str, Rule]) -> None:
 
 def _write_rules(place: Path, by_id: dict[str, Rule]) -> None:
     documents = (
-        {
-            "id": key,
-            "language": key.partition("@")[2],
-            "message": "",
-            **_in_ascii(_with_needed_utils(rule.code)),
-        }
+        _json({**rule.code, "id": key, "language": key.partition("@")[2], "message": ""} | _needed(rule.code))
         for key, rule in by_id.items()
     )
-    place.write_text("\n---\n".join(map(json.dumps, documents)), encoding="utf-8")
+    place.write_text("\n---\n".join(documents), encoding="utf-8")
 
 
-def _with_needed_utils(code: Mapping[str, Any]) -> dict[str, Any]:
-    """The rule with the utils alone that it uses, for ast-grep compiles all of them for each rule."""
-    given, needed, texts = (
-        code.get("utils", {}),
-        {},
-        [json.dumps(code["rule"]), json.dumps(code.get("constraints", {}))],
-    )
+def _needed(code: Mapping[str, Any]) -> dict[str, Any]:
+    """The utils that a rule uses, for ast-grep compiles all that it is given for each rule."""
+    given, needed = code["utils"], {}
+    texts = [_json([code["rule"], code.get("constraints")])]
     while texts:
         for name in _MATCHES.findall(texts.pop()):
             if name in given and name not in needed:
                 needed[name] = given[name]
-                texts.append(json.dumps(given[name]))
-    return {**code, "utils": needed}
+                texts.append(_json(given[name]))
+    return {"utils": needed}
 
 
-def _in_ascii(node: Any) -> Any:
-    """The rule with ASCII's letters, digits and blanks in its regexes: those of Unicode take long to compile."""
-    if isinstance(node, dict):
-        return {
-            key: _ascii_regex(value) if key == "regex" and isinstance(value, str) else _in_ascii(value)
-            for key, value in node.items()
-        }
-    return [_in_ascii(each) for each in node] if isinstance(node, list) else node
-
-
-def _ascii_regex(regex: str) -> str:
-    in_class = False
-    parts = []
-    for part in _REGEX_PART.findall(regex):
-        if part in _ASCII:
-            part = _ASCII[part] if in_class else f"[{_ASCII[part]}]"
-        elif part == "\\b" and not in_class:
-            part = r"(?-u:\b)"
-        elif part in "[]":
-            in_class = part == "["
-        parts.append(part)
-    return "".join(parts)
+def _json(node: Any) -> str:
+    text = msgspec.json.encode(node).decode()
+    return _REGEX.sub(lambda regex: _ESCAPE.sub(lambda each: _ASCII.get(each[1], each[0]), regex[0]), text)

@@ -37,7 +37,7 @@ _STRING = "tag:yaml.org,2002:str"
 _FOR_ALL = ("family", "weight", "cwe", "when", "paths", "near", "unless")
 _CODE = ("rule", "constraints", "transform", "utils")  # what ast-grep is given of a code rule
 _FOR_PEOPLE = ("severity", "note", "url")  # keys of ast-grep's that have no effect here
-_WILD = re.compile(r"[*?\[]")
+_WILD = re.compile(r"[*?]")
 _PATHS = re.compile(r"\bpaths: \[((?:\"[^\"\n]*\"|[, ])*)\]")
 _ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
@@ -138,11 +138,9 @@ def reads(globs: Sequence[str], path: str) -> bool:
 
 def _fits(names: Sequence[str], globs: Sequence[str]) -> bool:
     for glob in globs:
-        ending = glob.lstrip("*")
-        is_plain = not _WILD.search(ending)  # most globs are *.py and such
-        for name in names:
-            if name.endswith(ending) if is_plain else fnmatch.fnmatchcase(name, glob):
-                return True
+        literal = max(_WILD.split(glob.partition("[")[0]), key=len)  # most names lack it, and are done with
+        if any(literal in name and fnmatch.fnmatchcase(name, glob) for name in names):
+            return True
     return False
 
 
