@@ -28,34 +28,6 @@ _ESCAPE = re.compile(r"\\\\(\\\\|.)")
 _ASCII = {"w": "[0-9A-Za-z_]", "d": "[0-9]", "s": r"[ \\t\\r\\n\\f\\v]", "b": r"(?-u:\\b)"}
 
 
-class _Position(msgspec.Struct):
-    line: int
-
-
-class _Range(msgspec.Struct):
-    start: _Position
-    end: _Position
-
-
-class _Node(msgspec.Struct):
-    text: str
-
-
-class _Captured(msgspec.Struct):
-    single: dict[str, _Node] = {}
-
-
-class _Found(msgspec.Struct, rename={"rule": "ruleId", "variables": "metaVariables"}):
-    text: str
-    file: str
-    rule: str
-    range: _Range
-    variables: _Captured = msgspec.field(default_factory=_Captured)
-
-
-_READ = msgspec.json.Decoder(_Found)
-
-
 def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
     """Where the rules match, on both sides. Raises ToolFailed."""
     wanted = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
@@ -77,14 +49,15 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
     found = []
     for line in printed.splitlines():
         try:
-            each = _READ.decode(line)
-            rule, piece = by_id[each.rule], pieces[int(Path(each.file).stem)]
-        except (msgspec.DecodeError, LookupError, ValueError) as error:
+            each = msgspec.json.decode(line)
+            rule, piece = by_id[each["ruleId"]], pieces[int(Path(each["file"]).stem)]
+            first, last = (each["range"][end]["line"] for end in ("start", "end"))
+            names = each.get("metaVariables", {}).get("single", {})
+            captured = {name: node["text"][:CHARS_MAX] for name, node in names.items()}
+        except (msgspec.DecodeError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise tools.ToolFailed("ast-grep printed a finding that could not be read") from error
         if reads(rule.paths, piece.path):
-            captured = {name: node.text[:CHARS_MAX] for name, node in each.variables.single.items()}
-            first, last = each.range.start.line, each.range.end.line
-            found.append(Match(rule, piece, first, last, each.text, captured))
+            found.append(Match(rule, piece, first, last, each["text"], captured))
     return sorted(found, key=lambda match: (match.piece.path, match.piece.hunk, match.first))
 
 

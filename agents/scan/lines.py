@@ -75,7 +75,7 @@ def _chunks(lines: _Numbered) -> Iterator[_Numbered]:
 
 def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
     """A run of removed lines became a run of added ones: line by line, each with what it lost and got."""
-    for removed, added in _runs(old, new):
+    for removed, added in zip(_runs(old), _runs(new), strict=False):
         for before, after in _paired(removed, added):
             cut, put = _difference(before[1], after[1])
             for rule in rules if (cut + put).strip() else ():
@@ -87,22 +87,15 @@ def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
                     yield Match(rule, new, after[0], after[0], after[1], {})
 
 
-def _runs(old: Piece, new: Piece) -> Iterator[tuple[_Numbered, _Numbered]]:
-    """The removed lines and the added ones between two lines that stay."""
-    before, after = _marked(old), _marked(new)
-    i = j = 0
-    while i < len(before) or j < len(after):
-        removed: _Numbered = []
-        added: _Numbered = []
-        while i < len(before) and before[i][2]:
-            removed.append(before[i][:2])
-            i += 1
-        while j < len(after) and after[j][2]:
-            added.append(after[j][:2])
-            j += 1
-        if removed and added:
-            yield removed, added
-        i, j = i + 1, j + 1  # one line that stays, on both sides
+def _runs(piece: Piece) -> list[_Numbered]:
+    """The changed lines between two lines that stay, which both sides have: also empty runs."""
+    runs: list[_Numbered] = [[]]
+    for at, line, is_changed in _marked(piece):
+        if is_changed:
+            runs[-1].append((at, line))
+        else:
+            runs.append([])
+    return runs
 
 
 def _paired(removed: _Numbered, added: _Numbered) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
