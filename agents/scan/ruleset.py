@@ -17,7 +17,7 @@ import functools
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 import msgspec
 import yaml
@@ -207,9 +207,9 @@ def checked(texts: Iterable[tuple[str, str]]) -> tuple[Rule, ...]:
             for field in msgspec.structs.fields(rule):
                 try:
                     if isinstance(regex := getattr(rule, field.name), Regex):
-                        regex.compiled()
+                        regex.check()
                 except re.error as error:
-                    why = f"{field.encode_name} is no regular expression: {error}"
+                    why = f"{field.encode_name} is no regular expression that can be used: {error}"
                     raise RuleError(f"{rule.place}: rule {rule.id}: {why}") from error
     return tuple(found.values())
 
@@ -260,6 +260,9 @@ def _rule(raw: dict[str, Any], shared: dict[str, Any], place: str) -> Rule:
         }
     else:
         given |= _known(raw, "a line rule", "id", "message", *_FOR_ALL, "match", "from", "to", "comments")
+    for key, words in (("family", Family), ("weight", Weight), ("when", When)):
+        if key in given and given[key] not in get_args(words):
+            raise ValueError(f"{key} is {given[key]!r:.80}, expected one of {', '.join(get_args(words))}")
     rule = msgspec.convert(given, Rule, dec_hook=_regex)
     if not _ID.fullmatch(rule.id):
         raise ValueError(f"id is {rule.id!r}, expected words in lower case joined by -")

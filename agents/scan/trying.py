@@ -31,7 +31,10 @@ def of(rules: Sequence[Rule], given: Mapping[str, Mapping[str, Sequence[Any]]]) 
     for rule in rules:
         for kind in ("bad", "good"):
             for raw in given.get(rule.id, {}).get(kind) or ():
-                yield Example(rule, kind == "bad", change(raw, path_of(rule)))
+                try:
+                    yield Example(rule, kind == "bad", change(raw, path_of(rule)))
+                except ValueError as error:
+                    raise ValueError(f"{rule.place} {rule.id}: {error}") from error
 
 
 def change(raw: Any, path: str) -> FileChange:

@@ -118,12 +118,19 @@ def test_a_silence_ends_after_its_day_and_is_named() -> None:
         ),
         (
             {"a.yml": "\n" + LINES.replace("stop", "halt")},
-            "a.yml:2: rule no-debug: Invalid enum value 'halt'",
+            "a.yml:2: rule no-debug: weight is 'halt', expected one of stop, ask, note",
         ),
         (
             {"a.yml": LINES.replace("'^debug: true'", "'('")},
             "a.yml:1: rule no-debug: match is no regular expr",
         ),
+        (
+            {"a.yml": LINES.replace("'^debug: true'", "'^(\\w+ ?)+$'")},
+            "a.yml:1: rule no-debug: match is no regular expr.* repeats a repetition",
+        ),
+        ({"a.yml": LINES + "  pats: [a]\n"}, "a.yml:1: rule no-debug: a line rule has no key pats"),
+        ({"a.yml": CODE + "constraint: {}\n"}, "a.yml:1: rule py-no-pay: a code rule has no key constraint"),
+        ({"a.yml": "a: &x [1]\nb: *x\n"}, "a.yml:1: it can't be read as YAML: anchors, aliases"),
         ({"a.yml": LINES, "b.yml": LINES}, "b.yml:1: the id no-debug is taken by a.yml:1"),
         ({"a.yml": CODE.replace("python", "cobol")}, "a.yml:1: rule py-no-pay: language is 'cobol'"),
         ({"a.yml": CODE.replace("Pays directly. Use the queue.", "3")}, "a.yml:1: rule py-no-pay: "),
