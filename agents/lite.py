@@ -32,7 +32,7 @@ from council.agents.scan.finding import POLICY
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, asks, listed, observed, stops
+from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, asks, count, listed, observed, stops
 
 
 class Lite:
@@ -66,7 +66,9 @@ class Lite:
     def _weigh(self, seen: Findings) -> Opinion:
         """A yes. Its confidence depends on the smaller findings."""
         files, lines = seen.files, seen.parts.added + seen.parts.removed
-        looked = f"{len(files)} files, {lines} lines" if files else "its words and its action"
+        looked = (
+            f"{count(len(files), 'file')}, {count(lines, 'line')}" if files else "its words and its action"
+        )
         says = [f"no secret, personal data or dangerous command in {looked}"]
         confidence = 0.85 if files else 0.6
         risk: RiskLevel = "low"
@@ -80,7 +82,7 @@ class Lite:
             says.append(_listed_paths("removes tests", seen.parts.gone_tests))
             confidence, risk = min(confidence, 0.5), "med"
         if lines > self.max_changed_lines:
-            says.append(f"{lines} changed lines, more than {self.max_changed_lines}: split it")
+            says.append(f"{lines:,} changed lines, more than {self.max_changed_lines}: split it")
             confidence, risk = min(confidence, 0.5), "med"
         if seen.parts.binaries:
             says.append(f"not read, {_listed_paths('binary', seen.parts.binaries)}")

@@ -77,7 +77,10 @@ class Loader(yaml.CSafeLoader):
         if isinstance(event, yaml.ScalarEvent):
             tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)
             node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
-            return event.value if tag == _STRING else self.construct_object(node)
+            try:
+                return event.value if tag == _STRING else self.construct_object(node)
+            except ValueError as error:  # a day such as 2026-13-01
+                _refuse(str(error), event)
         if depth >= DEPTH_MAX:
             _refuse(f"it nests more than {DEPTH_MAX} levels deep", event)
         if isinstance(event, yaml.SequenceStartEvent):
