@@ -18,7 +18,7 @@ from council.agents.scan.ruleset import PARSED, Rule, RuleError, reads
 CHARS_MAX = 200  # of a captured name or number
 
 _PHP_TAG = re.compile(r"(<\?(?:php\b|=)|\?>)")
-
+_SCRIPT_TAG = re.compile(r"(<script\b[^>]{0,500}>|</script)", re.IGNORECASE)
 
 # In the JSON of a rule: its utils by name, its regexes, and in these each backslash with what it escapes.
 _MATCHES = re.compile(r'"matches":"([^"]+)"')
@@ -30,7 +30,7 @@ _ASCII = {"w": "[0-9A-Za-z_]", "d": "[0-9]", "s": r"[ \\t\\r\\n\\f\\v]", "b": r"
 
 def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
     """Where the rules match, on both sides. Raises ToolFailed."""
-    wanted = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
+    wanted = languages(pieces)
     by_id = {f"{rule.id}@{name}": rule for rule in rules for name in rule.languages if name in wanted}
     if not by_id:
         return []
@@ -40,10 +40,9 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
         texts = folder / "texts"
         texts.mkdir(mode=0o700)
         for at, piece in enumerate(pieces):
-            if piece.language and piece.language.ast_grep:
-                place = texts / f"{at}{_suffix(piece.language.ast_grep)}"
-                text = _code_of_php(piece.text) if piece.language.name == "php" else piece.text
-                place.write_text(text + "\n", encoding="utf-8", errors="replace", newline="")
+            for name in languages([piece]):
+                text = _code_of(piece, name) + "\n"
+                (texts / f"{at}{_suffix(name)}").write_text(text, "utf-8", errors="replace", newline="")
         command = [tools.find("ast-grep"), "scan", "-r", "rules.yml", "--json=stream", "texts"]
         printed = tools.run(command, folder, timeout_s=timeout_s)
     found = []
@@ -59,6 +58,31 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
         if reads(rule.paths, piece.path):
             found.append(Match(rule, piece, first, last, each["text"], captured))
     return sorted(found, key=lambda match: (match.piece.path, match.piece.hunk, match.first))
+
+
+def languages(pieces: Iterable[Piece]) -> set[str]:
+    """The languages in the pieces, as ast-grep names them. HTML holds scripts."""
+    names = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
+    return names | {"javascript"} if "html" in names else names
+
+
+def _code_of(piece: Piece, name: str) -> str:
+    if name == "php":
+        return _code_of_php(piece.text)
+    is_held = piece.language is not None and name != piece.language.ast_grep
+    return _scripts(piece.text) if is_held else piece.text
+
+
+def _scripts(text: str) -> str:
+    """The text without what is outside of "<script>" and "</script>". Lines keep their places."""
+    parts = _SCRIPT_TAG.split(text)
+    is_code = len(parts) > 1 and parts[1][1] == "/"
+    shown = []
+    for at, part in enumerate(parts):
+        is_tag = at % 2 == 1
+        shown.append(part if is_code and not is_tag else "\n" * part.count("\n"))
+        is_code = part[1] != "/" if is_tag else is_code
+    return "".join(shown)
 
 
 def _suffix(name: str) -> str:

@@ -56,7 +56,7 @@ class Loader(yaml.CSafeLoader):
         """Each document, or if it is a list each of its items, with its line. Raises yaml.YAMLError."""
         for event in self._roots():
             if isinstance(event, yaml.SequenceStartEvent):
-                while not isinstance(each := self.get_event(), yaml.SequenceEndEvent):
+                for each in self._parts():
                     yield self._value(each, 1), each.start_mark.line + 1
             else:
                 yield self._value(event, 0), event.start_mark.line + 1
@@ -74,9 +74,10 @@ class Loader(yaml.CSafeLoader):
     def _value(self, event: Any, depth: int) -> Any:
         if event.anchor or event.tag:
             _refuse("anchors, aliases and tags are not read here: write it out", event)
+        marks = event.start_mark, event.end_mark
         if isinstance(event, yaml.ScalarEvent):
-            tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)
-            node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
+            tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
+            node = yaml.ScalarNode(tag, event.value, *marks)
             try:
                 return event.value if tag == _STRING else self.construct_object(node)
             except ValueError as error:  # a day such as 2026-13-01

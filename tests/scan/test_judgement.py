@@ -52,7 +52,7 @@ def verdicts(entries: list[Entry]) -> list[Verdict]:
         ]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "code", SimpleNamespace(matches=matches))
+        patch.setattr(scan, "code", SimpleNamespace(matches=matches, languages=code.languages))
         return judgement.judge(judgement.by_scan, entries)
 
 

@@ -73,6 +73,22 @@ def test_own_rules_apply_beside_ours() -> None:
     assert not {"no-debug", "py-no-pay"} & {rule for rule, _ in ids(seen(body, {}))}
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("<p>\n<SCRIPT src='a'>\neval(x)</SCRIPT>", 3),
+        ("<script setup>const a = 1</script><script>\neval(x)", 2),
+        ("eval(x)\n</script>\n<p>eval(y)", 1),  # a fragment that begins within a script
+        ("<p>eval(x)</p>\n<scripts>eval(x)", 0),
+    ],
+)
+def test_scripts_in_pages_are_read_as_javascript(text: str, line: int) -> None:
+    for path in ("a__html", "a__vue", "a__svelte"):
+        found = scan(Case("1", "ann", "A change", diff(**{path: text})))
+        assert [each.line for each in found.found if each.rule == "js-eval-of-data"] == [line][: bool(line)]
+        assert not found.failed
+
+
 def test_the_same_id_replaces_our_rule() -> None:
     harmless = CODE.replace("py-no-pay", "py-eval-of-data")
     assert "py-eval-of-data" not in {
