@@ -22,6 +22,7 @@ PUBLIC_METHODS_MAX = 25
 FUNCTION_LINES_MAX = 60
 # The fields of these are a format: keys of the settings, or what a journal, a snapshot or a client is given.
 FORMATS = (
+    "agents/scan/ruleset.py Rule",
     "council/api/keywords.py Settings",
     "council/config/settings.py CouncilConfig",
     "council/config/settings.py SeatConfig",

@@ -210,8 +210,8 @@ def _scanned(case: Case, own: Own) -> Findings:
 
 
 def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
-    languages = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
-    rules = own.over(dict.fromkeys(rule for language in sorted(languages) for rule in code_rules(language)))
+    languages = sorted(code.languages(pieces))
+    rules = own.over(dict.fromkeys(rule for language in languages for rule in code_rules(language)))
     try:
         return compare(code.matches(pieces, rules, timeout_s=timeout_s), pieces), []
     except ToolFailed as error:

@@ -23,8 +23,6 @@ from council.runtime.journals import council_id_of, journal_key, open_journal
 from council.runtime.proposal_size import ProposalSize
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.exports import Exports
-from council.telemetry.notices import Notices
-from council.telemetry.outputs import Outputs
 from council.telemetry.tracing import Traces
 from council.telemetry.watcher import Watcher
 
@@ -156,8 +154,12 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
         await coordinator.open()
         watchers: list[Watcher] = [*decision_spans(config, coordinator, traces)]
         if receivers is not None:
+            from council.telemetry.notices import Notices  # its clients of HTTP and mail
+
             watchers.append(Notices(config.name, coordinator, receivers, HOW_TO_ANSWER))
         if outputs:
+            from council.telemetry.outputs import Outputs
+
             watchers.append(Outputs(coordinator, outputs, spool_of(config.name)))
         if config.metrics_port is not None or watchers:
             coordinator.exports = Exports(config, coordinator, watchers=watchers)

@@ -40,7 +40,7 @@ from council.api.keywords import (
     configured,
     spelled_out,
 )
-from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
+from council.config.settings import CouncilConfig, checker, expected
 from council.core.state import Decision, RiskLevel, council_of
 from council.protocol.envelope import Envelope, Requester
 from council.protocol.errors import CallerError, ConfigError, CouncilError
@@ -71,7 +71,7 @@ def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
         own["checkpoint"] = f"{whole}.{number}{suffix}"
     for key, value in own.items():
         try:
-            CHECK_COUNCIL[key].validate_python(value)
+            checker(CouncilConfig, key).validate_python(value)
         except ValidationError:
             wanted = expected(key, CouncilConfig)
             problem = f"{key}: council {number} of the pool would have {value!r}, expected {wanted}"

@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from council.config.field_types import quoted_value as quoted_value
 from council.config.settings import (
-    CHECK_COUNCIL,
-    CHECK_SEAT,
-    CHECK_TABLES,
     COUNCIL_KEYS,
     DEFAULT_SEATS,
     ENABLED,
@@ -32,6 +29,7 @@ from council.config.settings import (
     OutputChannel,
     OutputConfig,
     SeatConfig,
+    checker,
     contradictions,
     did_you_mean,
     expected,
@@ -141,7 +139,7 @@ class Layers:
                 self._apply_rows(source, key, value)
             elif key not in COUNCIL_KEYS:
                 self._add_unknown(source, key, key, COUNCIL_KEYS)
-            elif self._is_right(source, key, value, CHECK_COUNCIL[key], CouncilConfig):
+            elif self._is_right(source, key, value, CouncilConfig, key):
                 self.values[key] = value
                 self.sources[key] = source
 
@@ -161,15 +159,13 @@ class Layers:
         hint = did_you_mean(found, known) if self._counts[source] < PROBLEMS_MAX else ""
         self._add(source, key, f"unknown key, expected one of {', '.join(known)}{hint}")
 
-    def _is_right(
-        self, source: ConfigSource, key: str, value: Any, check: TypeAdapter[Any], model: type[BaseModel]
-    ) -> bool:
+    def _is_right(self, source: ConfigSource, at: str, value: Any, model: type[BaseModel], key: str) -> bool:
+        """Whether a key of the model takes a value. If not, notes the problem at the key's place."""
         try:
-            check.validate_python(value)
+            checker(model, key).validate_python(value)
         except (ValidationError, ConfigError):  # a table of its own, such as notify, raises the latter
-            last = key.rpartition(".")[2]
-            text = f"found {quoted_value(value)}, expected {expected(last, model)}"
-            self._add(source, key, text, breaks="seats" if last == ENABLED else key)
+            text = f"found {quoted_value(value)}, expected {expected(key, model)}"
+            self._add(source, at, text, breaks="seats" if key == ENABLED else at)
             return False
         return True
 
@@ -200,7 +196,7 @@ class Layers:
             self._table(source, f"{key}.{number}", given, ROWS[key]) for number, given in enumerate(rows, 1)
         ]
         # All rows together, for their number.
-        if None not in right and self._is_right(source, key, tuple(right), CHECK_COUNCIL[key], CouncilConfig):
+        if None not in right and self._is_right(source, key, tuple(right), CouncilConfig, key):
             self._keep(source, key, tuple(right))
 
     def _table(self, source: ConfigSource, at: str, given: Any, model: type[BaseModel]) -> BaseModel | None:
@@ -217,7 +213,7 @@ class Layers:
             if part not in model.model_fields:
                 self._add_unknown(source, f"{at}.{key_shown(part)}", part, tuple(model.model_fields))
                 right = False
-            elif not self._is_right(source, f"{at}.{part}", value, CHECK_TABLES[model][part], model):
+            elif not self._is_right(source, f"{at}.{part}", value, model, part):
                 right = False
         for part, info in model.model_fields.items():
             if info.is_required() and part not in given:
@@ -253,7 +249,7 @@ class Layers:
 
     def _apply_seat(self, source: ConfigSource, name: Any, given: Any) -> None:
         try:
-            CHECK_SEAT["name"].validate_python(name)
+            checker(SeatConfig, "name").validate_python(name)
         except ValidationError:
             text = f"found {quoted_value(name)} as a seat's name, expected {expected('name', SeatConfig)}"
             self._add(source, "seats", text)
@@ -276,12 +272,12 @@ class Layers:
         right: dict[str, Any] = {}
         for part, value in table.items():
             where = f"{key}.{part}"
-            if part not in CHECK_SEAT or part == "name":
+            if part not in (*SEAT_KEYS, ENABLED):
                 self._add_unknown(source, where, part, (*SEAT_KEYS, ENABLED))
             elif part == "mind" and source.kind != "flag" and not isinstance(value, str):
                 found = f"found {quoted_value(value)}"
                 self._add(source, where, f"{found}, expected an import path 'package.module:Name'")
-            elif self._is_right(source, where, value, CHECK_SEAT[part], SeatConfig):
+            elif self._is_right(source, where, value, SeatConfig, part):
                 right[part] = value
         return right
 

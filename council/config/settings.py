@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, Unpack
@@ -732,20 +733,15 @@ FILES = ("charter", "schemas", "profiles", "rules")  # read with the configurati
 ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
 
 
-def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
-    """One check for each key, so that every wrong value of every source is found."""
+@functools.cache
+def checker(model: type[BaseModel], key: str) -> TypeAdapter[Any]:
+    """The check of one key, so that every wrong value of every source is found."""
+    if key == ENABLED and model is SeatConfig:
+        return TypeAdapter(bool, config=ConfigDict(strict=True))
     adapter: Any = TypeAdapter  # type checkers don't accept a value as its argument
-    strict = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)  # few keys are given
-    return {
-        key: adapter(Annotated[(info.annotation, info)], config=strict)
-        for key, info in model.model_fields.items()
-    }
-
-
-CHECK_COUNCIL = _checkers(CouncilConfig)
-_TABLES: tuple[type[BaseModel], ...] = (NotifyConfig, OutputConfig, ActionConfig, *ROWS.values())
-CHECK_TABLES = {model: _checkers(model) for model in _TABLES}
-CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
+    info = model.model_fields[key]
+    config = ConfigDict(strict=True, allow_inf_nan=False)
+    return adapter(Annotated[(info.annotation, info)], config=config)  # type: ignore[no-any-return]
 
 
 def charter_files(config: CouncilConfig) -> Any:

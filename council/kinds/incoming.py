@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
-from council.agents.prompting.summary import MARK, summarize
 from council.agents.prompting.tokens import WITHOUT_MODEL, TokenCounter
 from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import STAGE_CHARS_MAX
@@ -33,8 +32,6 @@ from council.core.state import (
     Value,
 )
 from council.kinds import identity
-from council.protocol.answer import read
-from council.protocol.answer.sections import BallotSection
 from council.protocol.envelope import RESOURCES_MAX, Action, Envelope, id_of_key
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.packet import args_digest
@@ -146,6 +143,8 @@ def within_tokens(reason: str) -> str:
     count = TokenCounter("", WITHOUT_MODEL)
     if count.most(reason) <= REASON_TOKENS_MAX or count(reason) <= REASON_TOKENS_MAX:
         return reason
+    from council.agents.prompting.summary import MARK, summarize  # few reasons are that long
+
     if shortened := summarize(reason, REASON_TOKENS_MAX, count, way="tf-idf").text:
         return shortened
     longer = range(len(reason))
@@ -217,6 +216,9 @@ def ballot(message: Incoming) -> ev.BallotCast:
     )
     if not content.control_packet:
         return ev.BallotCast(cast)
+    from council.protocol.answer import read  # only minds with a model send a packet
+    from council.protocol.answer.sections import BallotSection
+
     stated = BallotSection(
         vote=cast.vote, reason=cast.reason, confidence=cast.confidence, risk_level=cast.risk_level
     )

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from council import Council, CouncilConfig, Envelope
 from council.agents.mind import Cost
-from council.cli.app import app, run
+from council.cli.app import assembled, run
 from council.cli.report import error_code
 from council.cluster import known
 from council.config.charter_files import charter_files_of, resolve_charter
@@ -124,7 +124,7 @@ def exit_code(error: CouncilError) -> int:
 
 def command_line() -> Any:
     """The command ``council`` with all that stands below it."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(assembled())
 
 
 def put_up(patch: pytest.MonkeyPatch, council: Council) -> None:

@@ -17,8 +17,9 @@ from council.agents.scan import code, scan
 from council.agents.scan.change import read_changes
 from council.agents.scan.compare import Match
 from council.agents.scan.pieces import Piece, pieces_of
-from council.agents.scan.ruleset import OWN, Rule, load
+from council.agents.scan.ruleset import OWN, Rule
 from council.agents.scan.spelling import spelled
+from tests.scan.examples import load
 
 HISTORY = Path(__file__).parent.parent / "corpus" / "history.toml"
 ALARM_SHARE_MAX = 0.02  # of the commits of other projects
@@ -51,7 +52,7 @@ def verdicts(entries: list[Entry]) -> list[Verdict]:
         ]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "code", SimpleNamespace(matches=matches))
+        patch.setattr(scan, "code", SimpleNamespace(matches=matches, languages=code.languages))
         return judgement.judge(judgement.by_scan, entries)
 
 
