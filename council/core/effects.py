@@ -197,6 +197,12 @@ class AnnounceResult(Effect, frozen=True):
     result: UseResult
 
 
+class AskOutcome(Effect, frozen=True):
+    """A human is asked whether a use of a token with an unknown outcome ran."""
+
+    question: Escalation
+
+
 class AnnounceRevocation(Effect, frozen=True):
     """A token allows no further use. ``why`` says who revoked it and for what reason."""
 

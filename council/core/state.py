@@ -200,6 +200,7 @@ class Rules(Value, frozen=True):
     seats that share a model or vendor (rules 1.1). ``pool`` is ``(number, count)`` in a pool, else None.
     ``lost_at_once``: a human is asked at once if lost ballots make a quorum impossible (rules 1.5). It is unset, and
     not written, in a journal that is older than this rule: its proposals waited for their deadlines.
+    ``asks_outcome``, unset likewise: a human is asked about each use of a token with an unknown outcome (rules 5).
     """
 
     seats: tuple[str, ...]
@@ -217,6 +218,7 @@ class Rules(Value, frozen=True):
     identity: KeptIdentity = KeptIdentity()
     pool: tuple[int, int] | None = None
     lost_at_once: bool | msgspec.UnsetType = msgspec.UNSET
+    asks_outcome: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):
@@ -305,13 +307,17 @@ class UseResult(Value, frozen=True):
 
 
 class Use(Value, frozen=True):
-    """A counted use of a token. Until there is a ``result`` it is under way, ``until_s`` at the latest."""
+    """A counted use of a token. Until there is a ``result`` it is under way, ``until_s`` at the latest.
+
+    ``asked`` is the question to a human, as long as one is asked about its unknown outcome; else unset.
+    """
 
     use_id: str
     run: str
     at_s: float
     until_s: float
     result: UseResult | None = None
+    asked: Escalation | msgspec.UnsetType = msgspec.UNSET
 
 
 class Token(Value, frozen=True):
@@ -347,6 +353,19 @@ class Token(Value, frozen=True):
 def token_id_of(proposal_id: str) -> str:
     """The id of the token that an approval of this proposal issues."""
     return f"token_{proposal_id}"
+
+
+def escalation_id_of(proposal_id: str, use: int | None = None) -> str:
+    """The id of the escalation of a proposal, or of the question about the outcome of a use of its token."""
+    return f"esc-{proposal_id}" if use is None else f"esc-{proposal_id}-{use}"
+
+
+def escalated_by(escalation_id: str) -> tuple[str, int | None]:
+    """The proposal that an escalation is about, or whose id is given, and the use of its token, if it is about one."""
+    whole = escalation_id.removeprefix("esc-")
+    proposal_id, dash, use = whole.partition("-")
+    is_number = use.isascii() and use.isdigit() and len(use) < 10
+    return (proposal_id, int(use)) if dash and is_number else (whole, None)
 
 
 class Submission(Value, frozen=True):
@@ -401,7 +420,11 @@ class Ruling(Value, frozen=True):
 
 
 class Answer(Value, frozen=True):
-    """A human's answer to an escalation (rules 1.9)."""
+    """A human's answer to an escalation (rules 1.9).
+
+    ``use`` is set if it is about the outcome of a use of the proposal's token: the number of the use, from 1. Then
+    ``approve`` says that the action ran. Else it is unset, and not written.
+    """
 
     proposal_id: str
     human: str
@@ -409,6 +432,7 @@ class Answer(Value, frozen=True):
     reason: str
     msg_id: str
     digest: str
+    use: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Tally(Value, frozen=True):
@@ -437,7 +461,8 @@ class Option(Value, frozen=True):
 class Escalation(Value, frozen=True):
     """A proposal that waits for a human: the reason, the options, what is not known, the next step.
 
-    A human answers it by its id. It closes as ``deferred`` when ``expires_wall_s`` has passed.
+    A human answers it by its id. It closes as ``deferred`` when ``expires_wall_s`` has passed. If its ``reason`` is
+    ``outcome_unknown``, the proposal is decided, and the question is whether its action ran (rules 5).
     """
 
     escalation_id: str
@@ -622,10 +647,12 @@ class Governance(msgspec.Struct):
     """The tokens of a council, by their proposals' ids, oldest first. Those that ended are kept for a while.
 
     ``under_way`` has the proposal of each use without a result, and until when one is awaited, in seconds of uptime.
+    ``asked`` has the questions about unknown outcomes that wait for a human, by their ids, oldest first.
     """
 
     tokens: dict[str, Token] = msgspec.field(default_factory=dict)
     under_way: dict[str, tuple[str, float]] = msgspec.field(default_factory=dict)
+    asked: dict[str, Escalation] = msgspec.field(default_factory=dict)
 
 
 class CouncilState(msgspec.Struct):

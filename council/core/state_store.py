@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from council.core import conclusion
 from council.core import effects as do
 from council.core.state import Closed, CouncilState, Decision, Proposal, Seat, Spend, Token
@@ -87,7 +89,7 @@ def _keep_token(state: CouncilState, token: Token) -> None:
 
 def _has_ended(token: Token, uptime_s: float) -> bool:
     over = token.spent() or bool(token.revoked) or uptime_s > token.expires_s
-    return over and not token.under_way()
+    return over and not token.under_way() and all(use.asked is UNSET for use in token.uses)
 
 
 def seat_of(state: CouncilState, name: str) -> Seat:

@@ -107,6 +107,9 @@ def next_due(state: CouncilState, now: Moment) -> ev.Event | None:
     wall_timer = first_wall_timer(state)
     if wall_timer is not None and now.wall_s > wall_timer[0]:
         return ev.EscalationExpired(wall_timer[1])
+    question = tokens.next_expiry(state)
+    if question is not None and now.wall_s > question[0]:
+        return question[1]
     return None
 
 
@@ -118,10 +121,10 @@ def next_deadline(state: CouncilState) -> Deadlines:
         ends.append(timer[0])
     if (use := tokens.next_timeout(state)) is not None:
         ends.append(use[0])
-    wall_timer = first_wall_timer(state)
+    wall_ends = [timer[0] for timer in (first_wall_timer(state), tokens.next_expiry(state)) if timer]
     return Deadlines(
         uptime_s=math.nextafter(min(ends), math.inf) if ends else None,
-        wall_s=math.nextafter(wall_timer[0], math.inf) if wall_timer else None,
+        wall_s=math.nextafter(min(wall_ends), math.inf) if wall_ends else None,
     )
 
 
@@ -140,6 +143,8 @@ def _deadline_passed(state: CouncilState, event: ev.DeadlinePassed, now: Moment)
 
 @ev.handles(ev.EscalationExpired)
 def _expired(state: CouncilState, event: ev.EscalationExpired, now: Moment) -> Effects:
+    if isinstance(event.use, int):
+        return tokens.unanswered(state, event, event.use, now)
     proposal = open_proposal(state, event.proposal_id, "the clock")
     asked = proposal.escalation
     # Wall time, which runs on while everything is down (rules 1.9); a jump back does not lengthen it.

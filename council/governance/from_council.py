@@ -213,8 +213,20 @@ class _Telling:
 
     def _answer(self, data: Mapping[str, Any]) -> None:
         answer = msgspec.convert(data["answer"], Answer)
+        if isinstance(answer.use, int):
+            self._outcome_answered(answer)
+            return
         value = {"approve": answer.approve, "human": answer.human, "reason": answer.reason}
         self._told[answer.msg_id] = self._believe_of_1("answer", value).header.packet_id
+
+    def _outcome_answered(self, answer: Answer) -> None:
+        """A human's word for whether the action ran. Nothing more is run, which is the decision that follows."""
+        said = f"{answer.human} answered that it {'ran' if answer.approve else 'did not run'}: {answer.reason}"
+        self._believe_of_1(
+            "outcome", {"ran": answer.approve, "human": answer.human, "reason": answer.reason}
+        )
+        if self._episode.state == "S8_ESCALATED":
+            self._decide("CANCEL", f"nothing is run again: {said}")
 
     def _use(self, data: Mapping[str, Any]) -> None:
         """A use of the token is a directive. A new run of the executor ends what an earlier one had under way."""
@@ -309,8 +321,8 @@ class _Telling:
         self._alert("contract_violation", "ERROR", summary, "look at what the tool changes", grave=True)
         where = _named(use.request.resources) or "what the tool changes"
         options = [
-            _option("propose_again", f"Propose {tool} again", "it is done", "it may be done twice"),
-            _option("leave", "Leave it as it is", "nothing runs twice", "it may not be done"),
+            _option("approve", f"Confirm that {tool} ran", "its result counts as ok", "it may not be done"),
+            _option("reject", f"{tool} did not run", "it may be proposed again", "it may be done twice"),
         ]
         gaps = [{"gap": f"whether {tool} ran", "impact_if_unknown": "it may be done twice, or not at all"}]
         step = {"step": f"Look at {where}", "rationale": summary}

@@ -240,7 +240,8 @@ def cancellation(message: Incoming) -> ev.ProposalCancelled:
 
 
 def answer(message: Incoming) -> ev.HumanAnswered:
-    return ev.HumanAnswered(message.build(Answer, approve=message.fact("approve", bool)))
+    about = {"use": message.amount("use")} if "use" in message.content.data else {}
+    return ev.HumanAnswered(message.build(Answer, approve=message.fact("approve", bool), **about))
 
 
 def identity_change(message: Incoming) -> ev.IdentityChanged:

@@ -61,6 +61,9 @@ def _judged(act: Data, chosen: str, late: str = "") -> Phrase:
 
 def answer(data: Data) -> Phrase:
     answer = data["answer"]
+    if "use" in answer:
+        says = "ran" if answer["approve"] else "did not run"
+        return Phrase(f"{answer['human']} answers that use {answer['use']} {says}", answer["reason"])
     return Phrase(f"{answer['human']} {'approves' if answer['approve'] else 'rejects'}", answer["reason"])
 
 

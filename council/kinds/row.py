@@ -23,6 +23,7 @@ EventKind = Literal[
     "loss",
     "observation",
     "outcome",
+    "outcome_asked",
     "overrun",
     "proposal",
     "refusal",

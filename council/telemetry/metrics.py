@@ -22,7 +22,6 @@ from council.core.state import Caps, Spend, total
 from council.kinds.row import Metric, fact
 from council.kinds.table import ANNOUNCED, COUNTED
 from council.protocol.errors import OperatorError
-from council.runtime.driver import escalations
 from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class Meter(Watcher):
             stages[proposal.stage] += 1
         for stage, count in stages.items():
             self._record("council_proposals_open", count, stage)
-        asked_s = [each.asked_wall_s for each in escalations(opened)]
+        asked_s = [each.asked_wall_s for each in driver.kept.escalations()]
         self._record("council_escalations_open", len(asked_s))
         self._record("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
         for code, count in driver.refused.items():
