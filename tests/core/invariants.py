@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from council.core.conclusion import count, majority
 from council.core.state import (
     ACTION_STAGES,
@@ -11,6 +13,7 @@ from council.core.state import (
     Decision,
     Proposal,
     Spend,
+    escalated_by,
     unsure,
 )
 from council.protocol.errors import InternalError
@@ -54,6 +57,17 @@ def _check_tokens(state: CouncilState) -> None:
         ids = [use.use_id for use in token.uses]
         _require(len(ids) == len(set(ids)), f"5: each use of {token.token_id} is counted once")
         under_way |= {use.use_id: (proposal_id, use.until_s) for use in token.under_way()}
+    asked = {
+        use.asked.escalation_id: use.asked
+        for token in state.governance.tokens.values()
+        for use in token.uses
+        if use.asked is not UNSET
+    }
+    _require(asked == state.governance.asked, "5: the index of questions differs from the tokens")
+    for question in asked.values():
+        proposal_id, number = escalated_by(question.escalation_id)
+        result = state.governance.tokens[proposal_id].uses[(number or 0) - 1].result
+        _require(result is not None and result.outcome == "unknown", "5: a human is asked what is unknown")
     _require(
         under_way == state.governance.under_way, "5: the index of uses under way differs from the tokens"
     )

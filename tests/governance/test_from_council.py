@@ -283,6 +283,13 @@ def test_a_tool_whose_outcome_is_unknown_is_escalated(monkeypatch: pytest.Monkey
         ends.set()
         (token,) = council.tokens()
         packets = council.episode(token.proposal_id)
+        (question,) = council.escalations()
+        council.answer(question.escalation_id, approve=True, reason="it is there")
+        after = council.episode(token.proposal_id)
+    assert after[: len(packets)] == packets
+    assert checked(after)[0] == "S7_REVIEW"
+    assert after[-2]["header"]["layer_source"] == 1
+    assert "answered that it ran" in after[-1]["payload"]["decision_summary"]
     state, told = checked(packets)
     assert (state, told[-2:]) == (
         "S8_ESCALATED",
