@@ -74,7 +74,7 @@ def _answer(key: Task, **word: dict[str, Any]) -> dict[str, Any]:
 SCHEMAS: Mapping[Task, Mapping[str, Any]] = MappingProxyType(
     {
         "ballot": _answer("ballot", vote=_one_of(get_args(VoteWord))),
-        "ruling": _answer("ruling", ruling=_one_of(get_args(RulingWord))),
+        "ruling": _answer("ruling", ruling=_one_of(("confirm", "reject", "human"))),
         # The other stages (GCP 6), with the same content as their blocks.
         "plan": _object(plan=_many(_TEXT)),
         "observe": _object(interrupt=_TEXT_OR_NULL),

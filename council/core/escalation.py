@@ -43,6 +43,10 @@ HUMAN_REASONS = {
         "what the seats' models may cost does not fit the budget, and without them there is no quorum",
         "Raise the cap that is named and submit it again, or decide yourself.",
     ),
+    "check_failed": (
+        "a check that was asked for before the decision was not run",
+        "Look into it yourself, then approve or reject.",
+    ),
     "user_approval": ("a seat's control packet requires a user's approval", "Approve or reject in person."),
 }
 

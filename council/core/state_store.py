@@ -59,6 +59,9 @@ def store(state: CouncilState, before: Proposal | None, concluded: conclusion.Co
                 _keep_token(state, effect.token)
         return effects + _not_needed(before, after)
     state.open[after.what.proposal_id] = after
+    for effect in effects:
+        if isinstance(effect, do.AskCheck):
+            _keep_token(state, effect.token)
     if before is None or after.deadline_s != before.deadline_s:
         _arm(state.timers, (after.deadline_s, after.what.proposal_id), state.open)
     if after.escalation is not None and (before is None or before.escalation is None):

@@ -5,7 +5,8 @@ in order. Before each event it performs what ``next_due`` gives, expired timers,
 between it sleeps until ``next_deadline``. Replaying the same events with the same moments gives the same state and
 effects, byte for byte.
 
-An open proposal is in one of three stages. What an event does depends on the stage:
+An open proposal is in one of three stages. What an event does depends on the stage. A fourth is ``checking``, in
+which an executor runs a check before the decision: its result begins the voting again, or sends it to a human.
 
     event                deliberating                   ruling              human
     BallotCast           counted; may conclude          late                late
@@ -133,6 +134,8 @@ def _deadline_passed(state: CouncilState, event: ev.DeadlinePassed, now: Moment)
     proposal = open_proposal(state, event.proposal_id, "the clock")
     if proposal.stage == "human" or not now.uptime_s > proposal.deadline_s:
         raise Refused(f"the deadline of {event.proposal_id} has not passed", code="not_expired")
+    if proposal.stage == "checking":
+        return tokens.check_overdue(state, proposal, now)
     if proposal.stage == "ruling":  # rules 1.8: no ruling within the time budget
         why = f"it did not come within {proposal.what.time_budget_s:g} s"
         concluded = conclusion.to_human(state, proposal, "no_ruling", now, why)

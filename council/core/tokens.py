@@ -11,14 +11,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from council.core import effects as do
-from council.core import escalation
+from council.core import conclusion, escalation
 from council.core import events as ev
 from council.core.state import (
+    CHECK_S,
     REASON_TOLD_MAX,
     RESULT_GRACE_S,
     Answer,
     CouncilState,
     Moment,
+    Proposal,
     Token,
     Use,
     UseRequest,
@@ -27,7 +29,7 @@ from council.core.state import (
     escalation_id_of,
     token_id_of,
 )
-from council.core.state_store import Effects
+from council.core.state_store import Effects, store
 from council.protocol.errors import Refused
 
 # Uses
@@ -92,6 +94,8 @@ def _differs(token: Token, request: UseRequest) -> tuple[str, str] | None:
         ("operation", "token_operation", request.operations, terms.operations),
         ("resource", "token_resource", request.resources, terms.resources),
     ):
+        if what == "resource" and token.check is not UNSET:  # they follow from the arguments, and are only read
+            continue
         beyond = [each for each in wanted if each not in allowed]
         if beyond or (what == "operation" and not wanted):
             named = beyond[0] if beyond else "none"
@@ -162,11 +166,18 @@ def _close(state: CouncilState, result: UseResult, now: Moment) -> Effects:
     token = state.governance.tokens[result.proposal_id]
     kept = replace(result, text=result.text[:REASON_TOLD_MAX])  # the record has the whole text
     number, use = next((n, use) for n, use in enumerate(token.uses, 1) if use.use_id == result.use_id)
-    asks = result.outcome == "unknown" and state.rules.asks_outcome is True
+    is_check = token.check is not UNSET  # it has changed nothing, whatever came of it
+    asks = result.outcome == "unknown" and state.rules.asks_outcome is True and not is_check
     question = escalation.about_outcome(state.rules, token, number, kept.text, now) if asks else UNSET
     _set_use(state, token, number, replace(use, result=kept, asked=question))
     state.governance.under_way.pop(result.use_id, None)
     effects: Effects = [do.AnnounceResult(result)]
+    if is_check:
+        proposal = state.open.get(token.proposal_id)
+        if proposal is not None and proposal.stage == "checking" and token.check == len(proposal.checks):
+            checked = conclusion.on_checked(state, proposal, result.outcome, result.text, now)
+            effects += store(state, proposal, checked)
+        return effects
     if result.outcome == "unknown":
         text = (
             f"the outcome of {token.tool} is unknown: {kept.text}. It may have run, and is not run again: "
@@ -179,6 +190,16 @@ def _close(state: CouncilState, result: UseResult, now: Moment) -> Effects:
         text = f"{token.tool} failed, {result.executor} reports: {kept.text}"
         effects.append(do.RaiseAlert(result.proposal_id, "action_failed", text))
     return effects
+
+
+def check_overdue(state: CouncilState, proposal: Proposal, now: Moment) -> Effects:
+    """Ends a check that no executor has run in time."""
+    token = state.governance.tokens[proposal.what.proposal_id]
+    why = f"no result came within {CHECK_S + RESULT_GRACE_S:g} s"
+    for use in token.under_way():
+        return _close(state, _assumed(token, use, why), now)
+    effects = _revoke(state, token, why)
+    return effects + store(state, proposal, conclusion.on_checked(state, proposal, "unknown", why, now))
 
 
 def _set_use(state: CouncilState, token: Token, number: int, use: Use) -> None:

@@ -77,6 +77,7 @@ def explained(decision: Any) -> str:
         if ballot.vote == "abstain" and ballot.reason not in _why_human(decision)
     ]
     lines += [f"No vote of {seat}: {_text(why, LONG)}" for seat, why in decision.missing if not decision]
+    lines += [f"Check of {each.seat}: {_text(str(each), LONG)}" for each in decision.checks or ()]
     lines += [
         f"Note ({label}) of {_text(said, LONG)}"
         for label, said in notes(decision.ballots)

@@ -56,6 +56,8 @@ def ruling(data: Data) -> Phrase:
 
 def _judged(act: Data, chosen: str, late: str = "") -> Phrase:
     how = certainty(act["confidence"], act["risk_level"])
+    if check := act.get("check"):
+        how += f", asks to check {line(check['tool'], 80)} first"
     return Phrase(f"{late}{act['seat']} {chosen} {how}", without_marks(act["reason"]))
 
 

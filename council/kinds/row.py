@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EventKind = Literal[
     "alert",
     "ballot",
+    "check",
     "creator_change",
     "decision",
     "denial",

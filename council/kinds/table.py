@@ -277,6 +277,14 @@ _ROWS = (
         logged=lambda e: None if e.result.outcome == "ok" else _result_logged(e),
     ),
     Row(
+        "check",
+        ("{check[seat]} has a check run first: {check[tool]}", "{check[args]}; {check[why]}"),
+        "cyan",
+        announced=do.AskCheck,
+        counted=(counter("council_checks", "Checks that were asked for before a decision."),),
+        noted=lambda e: Line("check", {"seat": e.check.seat}, "info"),
+    ),
+    Row(
         "outcome_asked",
         ("a human is asked as {question[escalation_id]}", "{question[detail]}"),
         "yellow",

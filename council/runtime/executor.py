@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
+import json
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -75,21 +76,26 @@ class Executor:
     async def close(self) -> None:
         await self._session.close()
 
-    async def perform(self, proposal_id: str, tool: str, args: Mapping[str, Any], timeout_s: float) -> Done:
+    async def perform(
+        self, proposal_id: str, tool: str, args: Mapping[str, Any], timeout_s: float, check: int | None = None
+    ) -> Done:
         """Runs an approved action once, and reports it. ``timeout_s`` is the time that its run has.
 
-        Raises CallerError for an unknown tool or wrong arguments; Refused, which names what differs from what was
-        approved; NoAnswer if the council did not grant it in time. Then nothing was run.
+        ``check`` is the number of a check before the decision, if it is one: it runs a READ tool alone. Raises
+        CallerError for an unknown tool or wrong arguments; Refused, which names what differs from what was approved;
+        NoAnswer if the council did not grant it in time. Then nothing was run.
         """
         found = self.tools.get(tool)
         if found is None:
             raise CallerError(f"{self.name} has no tool {tool!r}; it has {', '.join(self.tools) or 'none'}")
+        if check is not None and found.safety != "READ":
+            raise CallerError(f"{tool} is a {found.safety} tool, and a check runs READ tools alone")
         args = copy.deepcopy(dict(args))  # the caller's may change while this waits: what is digested is run
         await _on_thread(lambda: found.check(args))
         resources = await _on_thread(lambda: found.resources(args))
         request = {
             "run": self._run,
-            "token": token_id_of(proposal_id),
+            "token": token_id_of(proposal_id, check),
             "tool": tool,
             "operations": tuple(found.operations),
             "resources": resources,
@@ -131,17 +137,39 @@ class Executor:
             return False
         return True
 
+    async def check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
+        """Runs a check before a decision, as the council announced it, and reports it. Raises CouncilError."""
+        proposal_id, number, args = token["proposal_id"], token["check"], json.loads(check["args"])
+        terms = token["terms"]
+        try:
+            await self.perform(proposal_id, check["tool"], args, terms["timeout_s"], number)
+        except CallerError as error:
+            await self._refuse(proposal_id, check["tool"], args, terms["operations"], (), error.message, number)
+
     async def refuse(self, proposal_id: str, action: Action, why: str) -> None:
         """Reports that an approved action can't be run here, on a use of its token: so its proposer hears of it."""
-        assert action.authorization is not None
+        allows = action.authorization
+        assert allows is not None
+        await self._refuse(proposal_id, action.tool, action.args, allows.operations, allows.resources, why)
+
+    async def _refuse(
+        self,
+        proposal_id: str,
+        tool: str,
+        args: Mapping[str, Any],
+        operations: Sequence[str],
+        resources: Sequence[str],
+        why: str,
+        check: int | None = None,
+    ) -> None:
         use_id = new_id()
         request = {
             "run": self._run,
-            "token": token_id_of(proposal_id),
-            "tool": action.tool,
-            "operations": action.authorization.operations,
-            "resources": action.authorization.resources,
-            "arguments": args_digest(action.args),
+            "token": token_id_of(proposal_id, check),
+            "tool": tool,
+            "operations": tuple(operations),
+            "resources": tuple(resources),
+            "arguments": args_digest(args),
         }
         await self._session.inform(proposal_id, "use", "", request, use_id)
         await self._report(proposal_id, use_id, "failed", _nothing(f"not run: {why}"))
@@ -165,15 +193,36 @@ async def serve(executor: Executor, port: Port) -> None:
             del begun[each]
 
     for token in await port.ask(AskTokens()):
-        if token.executor == executor.name and token.standing == "live" and not token.uses:
+        is_action = token.token_id == token_id_of(token.proposal_id)  # what a check asks for is announced alone
+        if token.executor == executor.name and token.standing == "live" and not token.uses and is_action:
             begin(token.proposal_id)
+    checks = asyncio.get_running_loop().create_task(serve_checks(executor, port, after))
+    try:
+        async for token in _issued(executor, port, "token", after):
+            begin(token["token"]["proposal_id"])
+    finally:
+        checks.cancel()
+
+
+async def serve_checks(executor: Executor, port: Port, after: int) -> None:
+    """Runs each check that is asked of ``executor``, as the council announces it after the cursor ``after``.
+
+    A check that was asked for while nobody served times out.
+    """
+    async for asked in _issued(executor, port, "check", after):
+        try:
+            await executor.check(asked["check"], asked["token"])
+        except CouncilError as error:  # the council hears of it when the time is up
+            log.warning("a check was not run", proposal=asked["token"]["proposal_id"], why=error.message)
+
+
+async def _issued(executor: Executor, port: Port, kind: str, after: int) -> AsyncIterator[dict[str, Any]]:
+    """The announcements of this kind whose token is issued to ``executor``, after a cursor."""
     while True:
         for event in await port.ask(AskEvents(after, EVENTS_READ, EVENTS_WAIT_S)):
             after = event["cursor"]
-            if event["kind"] == "token":
-                token = event["data"]["token"]
-                if token["terms"]["executor"] == executor.name:
-                    begin(token["proposal_id"])
+            if event["kind"] == kind and event["data"]["token"]["terms"]["executor"] == executor.name:
+                yield event["data"]
 
 
 async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:
