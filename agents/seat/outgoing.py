@@ -98,8 +98,10 @@ class SeatSigner:
 
 def _with_check(opinion: Opinion, checks: int) -> Mapping[str, Any] | None:
     """Its control packet, with the check that it asks for, and the number of those that were run before."""
-    packet = dict(opinion.control_packet or {})
-    packet.pop("checks_seen", None)
+    given = opinion.control_packet or {}
+    if not isinstance(given, Mapping):
+        return opinion.control_packet  # the envelope refuses it
+    packet = {name: value for name, value in given.items() if name != "checks_seen"}
     if opinion.check is not None:
         packet["check"] = dict(Action.of(opinion.check))
     if checks:

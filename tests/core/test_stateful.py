@@ -536,7 +536,8 @@ def _let_all_time_pass(hand: Watched) -> None:
     """First until only humans are waited for, then without them: by uptime alone, or by wall time alone."""
     for _ in range(500):
         hand.drain()
-        if all(case.stage == "human" for case in hand.state.open.values()):
+        only_humans = all(case.stage == "human" for case in hand.state.open.values())
+        if only_humans and not hand.state.governance.under_way:
             break
         _wake_at_uptime(hand)
     by_uptime = hand.position % 2 == 0
