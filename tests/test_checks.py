@@ -1,4 +1,4 @@
-"""Checks that minds ask for before a decision, in whole councils: run by an executor, shown, told in OMEN (rules 5)."""
+"""Checks that minds ask for before a decision, in whole councils: run, shown, told in OMEN (rules 5)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, get_args
 
-from council.agents.mind import RulingWord
 from council.agents.prompting.prompt import Task
 from council.protocol.answer.markers import Outcome
 from council.protocol.answer.sections import VERBS, ImpactAnalysis, MemoryOperation, Section

@@ -2,8 +2,8 @@
 
 A mind that raises, hangs past the deadline or returns an invalid value loses that ballot, and the council learns why.
 Nothing that a mind does ends its seat. The council's messages to a seat are envelopes too: PROPOSAL, and INFO of the
-kinds ``checked``, ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget_client``), ``interrupt``
-(``plan_stream``), ``observe`` and ``stream`` (``observed_cases``).
+kinds ``checked``, ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget_client``),
+``interrupt`` (``plan_stream``), ``observe`` and ``stream`` (``observed_cases``).
 """
 
 from __future__ import annotations

@@ -151,7 +151,10 @@ class Tools:
         """This client's executor. It joins the council on the first call."""
         async with self._opening:
             if self._executor is None:
-                from council.runtime.executor import Executor, serve_checks  # a client that runs nothing needs none
+                from council.runtime.executor import (  # a client that runs nothing needs none
+                    Executor,
+                    serve_checks,
+                )
 
                 tools = ChainMap(self.own, self._installed)
                 executor = Executor(self._port, self._name, self._key, self._config.call_timeout_s, tools)

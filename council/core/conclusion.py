@@ -173,7 +173,7 @@ def _asked_check(proposal: Proposal) -> Check | None:
 
 def _verify_first(state: CouncilState, proposal: Proposal, check: Check, now: Moment) -> Concluded:
     """Has a check run before the decision (VERIFY_FIRST), or asks a human, if it can't be run (rules 5)."""
-    what, before, why = proposal.what, proposal.checks, ""
+    what, before, why = proposal.what, proposal.all_checks, ""
     if not check.tool:
         why = 'its request is not {"tool": name, "args": {...}}'
     elif what.terms is UNSET:
@@ -201,8 +201,9 @@ def _verify_first(state: CouncilState, proposal: Proposal, check: Check, now: Mo
 
 def on_checked(state: CouncilState, proposal: Proposal, outcome: str, text: str, now: Moment) -> Concluded:
     """Takes the result of the check that ``proposal`` waits for. The seats vote again; else a human is asked."""
-    check = replace(proposal.checks[-1], outcome=outcome, text=text[:CHECK_CHARS_MAX])
-    checked = replace(proposal, checks=(*proposal.checks[:-1], check))
+    *before, check = proposal.all_checks
+    check = replace(check, outcome=outcome, text=text[:CHECK_CHARS_MAX])
+    checked = replace(proposal, checks=(*before, check))
     if outcome != "ok":
         return to_human(state, checked, "check_failed", now, f"{check.seat} asked for {check}")
     active, what = state.active(), proposal.what
@@ -340,7 +341,7 @@ def _decision(
         seconds=now.uptime_s - proposal.opened_s,
         position=now.position,
         spent=proposal.accounts,
-        checks=proposal.checks or UNSET,
+        checks=proposal.checks,
     )
 
 

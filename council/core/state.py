@@ -368,7 +368,7 @@ def escalation_id_of(proposal_id: str, use: int | None = None) -> str:
 
 
 def escalated_by(escalation_id: str) -> tuple[str, int | None]:
-    """The proposal that an escalation is about, or whose id is given, and the use of its token, if it is about one."""
+    """The proposal that an escalation's id, or its own, names, and the use of its token, if it is about one."""
     whole = escalation_id.removeprefix("esc-")
     proposal_id, dash, use = whole.partition("-")
     is_number = use.isascii() and use.isdigit() and len(use) < 10
@@ -619,7 +619,8 @@ class Proposal(Value, frozen=True):
     - ``absent``: who was missing when voting ended
     - ``standing``: what its proposer gets while it waits for a human
     - ``accounts``: what the seats' models cost; ``dearest``: the highest cost of a call for it
-    - ``checks``: those that were run before the decision; the last has no result yet while its stage is ``checking``
+    - ``checks``: those that were run before the decision, unset if there are none (``all_checks``); the last has no
+      result yet while its stage is ``checking``
     """
 
     what: Submission
@@ -641,7 +642,11 @@ class Proposal(Value, frozen=True):
     late: tuple[Ballot, ...] = ()
     accounts: tuple[Account, ...] = ()
     dearest: Spend = Spend()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Check, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def all_checks(self) -> tuple[Check, ...]:
+        return () if self.checks is msgspec.UNSET else self.checks
 
     def done(self) -> frozenset[str]:
         """The seats whose ballot is cast or lost: nothing more is awaited of them."""

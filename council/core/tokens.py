@@ -10,8 +10,8 @@ from __future__ import annotations
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from council.core import effects as do
 from council.core import conclusion, escalation
+from council.core import effects as do
 from council.core import events as ev
 from council.core.state import (
     CHECK_S,
@@ -94,7 +94,9 @@ def _differs(token: Token, request: UseRequest) -> tuple[str, str] | None:
         ("operation", "token_operation", request.operations, terms.operations),
         ("resource", "token_resource", request.resources, terms.resources),
     ):
-        if what == "resource" and token.check is not UNSET:  # they follow from the arguments, and are only read
+        if (
+            what == "resource" and token.check is not UNSET
+        ):  # they follow from the arguments, and are only read
             continue
         beyond = [each for each in wanted if each not in allowed]
         if beyond or (what == "operation" and not wanted):
@@ -174,7 +176,7 @@ def _close(state: CouncilState, result: UseResult, now: Moment) -> Effects:
     effects: Effects = [do.AnnounceResult(result)]
     if is_check:
         proposal = state.open.get(token.proposal_id)
-        if proposal is not None and proposal.stage == "checking" and token.check == len(proposal.checks):
+        if proposal is not None and proposal.stage == "checking" and token.check == len(proposal.all_checks):
             checked = conclusion.on_checked(state, proposal, result.outcome, result.text, now)
             effects += store(state, proposal, checked)
         return effects

@@ -226,14 +226,14 @@ class _Telling:
 
     def _outcome_answered(self, answer: Answer, number: int) -> None:
         """A human's word for whether the action ran. Nothing more is run, which is the decision that follows."""
-        said = f"{answer.human} answered that it {'ran' if answer.approve else 'did not run'}: {answer.reason}"
+        said = (
+            f"{answer.human} answered that it {'ran' if answer.approve else 'did not run'}: {answer.reason}"
+        )
         if any(self._episode.overdue(self._at)):  # its directive times out into an escalation
             own = [each for each in self._uses.values() if each.check is None]
             for use in own[number - 1 :][:1]:
                 self._ask_outcome(use.request, f"the outcome of {use.request.tool} is still unknown")
-        self._believe_of_1(
-            "outcome", {"ran": answer.approve, "human": answer.human, "reason": answer.reason}
-        )
+        self._believe_of_1("outcome", {"ran": answer.approve, "human": answer.human, "reason": answer.reason})
         if self._episode.state == "S8_ESCALATED":
             self._decide("CANCEL", f"nothing is run again: {said}")
 
@@ -398,7 +398,9 @@ class _Telling:
             self._check_ended(use, "unknown", why)
             return
         use.is_over = True
-        summary = f"the outcome of {use.request.tool} is unknown: {why}. It may have run, and is not run again"
+        summary = (
+            f"the outcome of {use.request.tool} is unknown: {why}. It may have run, and is not run again"
+        )
         self._alert("contract_violation", "ERROR", summary, "look at what the tool changes", grave=True)
         self._ask_outcome(use.request, summary)
 

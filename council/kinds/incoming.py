@@ -354,7 +354,7 @@ def observation(message: Incoming) -> ev.StreamObserved:
 
 def ruling(message: Incoming) -> ev.RulingGiven:
     words = ("confirm", "reject", "human", "verify")
-    word, check = message.word("ruling", words, "confirm, reject, human or verify"), UNSET
-    if word == "verify":
-        check = _check(message.sender, message.content.data.get("check"), message.text)
+    word = message.word("ruling", words, "confirm, reject, human or verify")
+    asked = message.content.data.get("check")
+    check = _check(message.sender, asked, message.text) if word == "verify" else UNSET
     return ev.RulingGiven(message.build(Ruling, ruling=word, check=check))

@@ -144,7 +144,9 @@ class Executor:
         try:
             await self.perform(proposal_id, check["tool"], args, terms["timeout_s"], number)
         except CallerError as error:
-            await self._refuse(proposal_id, check["tool"], args, terms["operations"], (), error.message, number)
+            await self._refuse(
+                proposal_id, check["tool"], args, terms["operations"], (), error.message, number
+            )
 
     async def refuse(self, proposal_id: str, action: Action, why: str) -> None:
         """Reports that an approved action can't be run here, on a use of its token: so its proposer hears of it."""
@@ -193,13 +195,15 @@ async def serve(executor: Executor, port: Port) -> None:
             del begun[each]
 
     for token in await port.ask(AskTokens()):
-        is_action = token.token_id == token_id_of(token.proposal_id)  # what a check asks for is announced alone
+        is_action = token.token_id == token_id_of(
+            token.proposal_id
+        )  # what a check asks for is announced alone
         if token.executor == executor.name and token.standing == "live" and not token.uses and is_action:
             begin(token.proposal_id)
     checks = asyncio.get_running_loop().create_task(serve_checks(executor, port, after))
     try:
-        async for token in _issued(executor, port, "token", after):
-            begin(token["token"]["proposal_id"])
+        async for issued in _issued(executor, port, "token", after):
+            begin(issued["token"]["proposal_id"])
     finally:
         checks.cancel()
 

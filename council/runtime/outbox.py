@@ -111,7 +111,7 @@ class Outbox:
 
 def _checks_of(proposal: Proposal | None) -> list[dict[str, Any]]:
     """The checks of a proposal that have a result, as seats are shown them."""
-    done = () if proposal is None else (each for each in proposal.checks if each.outcome == "ok")
+    done = () if proposal is None else (each for each in proposal.all_checks if each.outcome == "ok")
     return [{"tool": each.tool, "args": json.loads(each.args), "output": each.text} for each in done]
 
 

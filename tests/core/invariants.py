@@ -115,10 +115,10 @@ def _check_open(state: CouncilState, proposal: Proposal) -> None:
     voted = {ballot.seat for ballot in proposal.ballots}
     _require(not voted & proposal.lost.keys(), f"a ballot on {proposal_id} is cast or lost, never both")
     _require((proposal.stage == "human") == (proposal.escalation is not None), "1.9: a human is shown why")
-    waits = [check for check in proposal.checks if not check.outcome]
-    is_last = not waits or (len(waits) == 1 and proposal.checks[-1] is waits[0])
+    waits = [check for check in proposal.all_checks if not check.outcome]
+    is_last = not waits or (len(waits) == 1 and proposal.all_checks[-1] is waits[0])
     _require((proposal.stage == "checking") == bool(waits) and is_last, "5: a check that waits is the last")
-    _require(len(proposal.checks) <= CHECKS_MAX, "5: the checks of a proposal are bounded")
+    _require(len(proposal.all_checks) <= CHECKS_MAX, "5: the checks of a proposal are bounded")
     _require(proposal.stage != "ruling" or bool(proposal.escalated_for), "1.8: Prime rules on what escalated")
     _require(
         all(len(seen) <= ACTS_MAX for seen in proposal.acts.values()), "the acts on a proposal are bounded"

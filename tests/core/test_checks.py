@@ -1,4 +1,4 @@
-"""Checks before a decision (VERIFY_FIRST): asked for, run on a token that only reads, and voted on again (rules 5)."""
+"""Checks before a decision (VERIFY_FIRST): run on a token that only reads, and voted on again (rules 5)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_ballot_has_a_check_run_and_all_vote_again() -> None:
     assert isinstance(result, do.AnnounceResult)
     assert delivered == [do.DeliverProposal(seat, "p1") for seat in SEATS]
     assert (hand.open().stage, hand.open().ballots) == ("deliberating", ())
-    (done,) = hand.open().checks
+    (done,) = hand.open().all_checks
     assert (done.outcome, done.text) == ("ok", "it is empty")
     effects = hand.vote(again("prime"), again("lite"))
     decision, issued = effects[-2:]
@@ -225,7 +225,7 @@ def test_the_seats_are_shown_only_so_much_of_a_result() -> None:
     checking(hand)
     hand.do(ev.UseAsked(looks()))
     hand.do(ev.UseReported(use_result("ok", "look1", text="x" * (CHECK_CHARS_MAX + 1))))
-    assert len(hand.open().checks[0].text) == CHECK_CHARS_MAX
+    assert len(hand.open().all_checks[0].text) == CHECK_CHARS_MAX
 
 
 def test_nothing_of_checks_is_written_where_none_is_asked_for() -> None:

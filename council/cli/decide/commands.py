@@ -274,7 +274,9 @@ def answer(
         council_name = council.name
         decided = council.answer(found.escalation_id, approve=found.approve, reason=found.reason, human=human)
     if escalated_by(found.escalation_id)[1] is not None:  # about an outcome: the decision stands as it was
-        said = f"on the record: it {'ran' if found.approve else 'did not run'}; council tokens shows the result"
+        said = (
+            f"on the record: it {'ran' if found.approve else 'did not run'}; council tokens shows the result"
+        )
         return report.result({"escalation_id": found.escalation_id, "ran": found.approve}, said, DONE)
     if wanted.asks and not json:  # the case was shown before
         return report.result({}, str(decided), DONE)
