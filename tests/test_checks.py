@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +14,14 @@ from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.agents.llm import accept
 from council.agents.llm.calls import ModelAnswer
 from council.agents.mind import Action
+from council.api.client import handle_of
+from council.api.tools import FunctionTool
 from council.governance import machine
 from council.governance.episode import Episode
 from council.protocol.errors import NotApproved
+from council.runtime.executor import Executor, serve
 from tests.cases import each
+from tests.patience import until
 
 KEY = b"k" * 32
 LOOK = Action("look", {"n": 3})
@@ -173,3 +178,31 @@ def test_a_model_asks_by_its_control_packet() -> None:
     ruling = accept.ruling(case, answer(ruling={"ruling": "human", **act}), prompt)
     assert (ruling.ruling, ruling.check) == ("verify", LOOK)
     assert accept.ruling(case, answer(ruling={"ruling": "confirm", **act}), prompt).ruling == "confirm"
+
+
+def test_an_executor_that_serves_runs_the_checks_asked_of_it() -> None:
+    """As the council's own executor does: it hears of them by the council's announcements."""
+    ran: list[int] = []
+    look = FunctionTool(lambda n: ran.append(n) or "xxx", "look", "READ", ("read",), (), None, None)
+    put = FunctionTool(lambda a: ran.append(-a), "put", "WRITE", ("write",), (), None, None)
+    with council_of(Asks()) as council:
+        handle = handle_of(council)
+        executor = Executor(handle.port, "exec", KEY, 30.0, {"look": look, "put": put})
+
+        async def served() -> asyncio.Task[None]:
+            return asyncio.create_task(serve(executor, handle.port))
+
+        async def ended(serving: asyncio.Task[None]) -> None:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await executor.close()
+
+        serving = handle.wait(served())
+        until(lambda: any(entry.kind == "executor" for entry in council.history()))
+        allows = {"executor": "exec", "operations": ["write"]}
+        action = {"tool": "put", "args": {"a": 5}, "authorization": allows}
+        decision = council.propose("Put it", action=action)
+        assert decision.outcome == "approved"
+        until(lambda: council.tokens()[-1].standing == "used")
+        assert ran == [3, -5]
+        handle.wait(ended(serving))

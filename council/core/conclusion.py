@@ -63,10 +63,11 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     quorum = votes.cast >= rules.quorum
     asks_human = any(ballot.asks_human for ballot in proposal.ballots)
     check = _asked_check(proposal)
-    settled = not (proposal.escalated_for or asks_human or check)
-    waits_for_all = not settled or proposal.what.wait_for == "all"
+    waits_for_all = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
 
-    if quorum and not waits_for_all and carried(votes, reach):  # rules 1.5: no missing ballot can change it
+    if (
+        quorum and not (waits_for_all or check) and carried(votes, reach)
+    ):  # rules 1.5: no missing ballot can change it
         return _by_majority(state, proposal, now, early=bool(awaited), expired=expired)
     if awaited and not expired:
         return proposal, []
