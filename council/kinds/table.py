@@ -281,7 +281,6 @@ _ROWS = (
         ("{check[seat]} has a check run first: {check[tool]}", "{check[args]}; {check[why]}"),
         "cyan",
         announced=do.AskCheck,
-        counted=(counter("council_checks", "Checks that were asked for before a decision."),),
         noted=lambda e: Line("check", {"seat": e.check.seat}, "info"),
     ),
     Row(

@@ -68,7 +68,7 @@ def test_a_human_answers_whether_an_action_ran(cli: Cli, up: Up) -> None:
     said = cli("answer", question, "--approve", "--reason", "it is there")
     assert said.code == 0, said.err
     assert "on the record: it ran" in said.out
-    assert cli("answer", question, "--reject").code == 2
+    assert cli("answer", question, "--reject").code == 1
     assert "nothing waits" in cli("escalations").out
     log = cli("log", "--type", "answer")
     assert "answers that use 1 ran" in log.out
