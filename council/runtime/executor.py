@@ -9,6 +9,7 @@ new process has no request of an earlier one, so that nothing runs twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import hashlib
 import json
@@ -38,6 +39,7 @@ OUTPUT_CHARS_MAX = 10_000
 # A tool ends by itself about when its time is up. One that does not is left behind after this many seconds more.
 LEFT_BEHIND_S = 5.0
 EVENTS_READ, EVENTS_WAIT_S = 500, 10.0
+RETRY_S = 1.0  # a client looks for its council again after this many seconds
 DONE_KEPT = 1_000
 LATE = "not run: the grant came too late"
 
@@ -59,6 +61,7 @@ class Executor:
         self.tools = tools
         self._session = Session(port, name, "executor", key, call_timeout_s)
         self._run = secrets.token_hex(8)
+        self._checks = set[asyncio.Task[None]]()
         self.begun: dict[str, asyncio.Task[None]] = {}  # by proposal; a few are kept once they are done
 
     @property
@@ -137,16 +140,23 @@ class Executor:
             return False
         return True
 
-    async def check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
-        """Runs a check before a decision, as the council announced it, and reports it. Raises CouncilError."""
+    def begin_check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
+        """Begins to run a check before a decision, as the council announced it. Its result is reported."""
+        task = asyncio.get_running_loop().create_task(self._check(check, token))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
         proposal_id, number, args = token["proposal_id"], token["check"], json.loads(check["args"])
-        terms = token["terms"]
+        tool, terms = check["tool"], token["terms"]
         try:
-            await self.perform(proposal_id, check["tool"], args, terms["timeout_s"], number)
-        except CallerError as error:
-            await self._refuse(
-                proposal_id, check["tool"], args, terms["operations"], (), error.message, number
-            )
+            try:
+                await self.perform(proposal_id, tool, args, terms["timeout_s"], number)
+            except CallerError as error:
+                await self._refuse(proposal_id, tool, args, terms["operations"], (), error.message, number)
+        except Exception as error:  # noqa: BLE001 - the tool's own code; the council asks a human in time
+            why = getattr(error, "message", None) or repr(error)
+            log.warning("a check was not run", proposal=proposal_id, why=why)
 
     async def refuse(self, proposal_id: str, action: Action, why: str) -> None:
         """Reports that an approved action can't be run here, on a use of its token: so its proposer hears of it."""
@@ -195,38 +205,41 @@ async def serve(executor: Executor, port: Port) -> None:
             del begun[each]
 
     for token in await port.ask(AskTokens()):
-        is_action = token.token_id == token_id_of(
-            token.proposal_id
-        )  # what a check asks for is announced alone
+        is_action = token.token_id == token_id_of(token.proposal_id)  # a check is announced alone
         if token.executor == executor.name and token.standing == "live" and not token.uses and is_action:
             begin(token.proposal_id)
-    checks = asyncio.get_running_loop().create_task(serve_checks(executor, port, after))
-    try:
-        async for issued in _issued(executor, port, "token", after):
+    async for kind, issued in _issued(executor, port, after):
+        if kind == "token":
             begin(issued["token"]["proposal_id"])
-    finally:
-        checks.cancel()
+        else:
+            executor.begin_check(issued["check"], issued["token"])
 
 
 async def serve_checks(executor: Executor, port: Port, after: int) -> None:
-    """Runs each check that is asked of ``executor``, as the council announces it after the cursor ``after``.
+    """Runs each check that is asked of ``executor``, as announced after the cursor ``after``; until cancelled.
 
     A check that was asked for while nobody served times out.
     """
-    async for asked in _issued(executor, port, "check", after):
+    while True:
         try:
-            await executor.check(asked["check"], asked["token"])
-        except CouncilError as error:  # the council hears of it when the time is up
-            log.warning("a check was not run", proposal=asked["token"]["proposal_id"], why=error.message)
+            async for kind, issued in _issued(executor, port, after):
+                if kind == "check":
+                    executor.begin_check(issued["check"], issued["token"])
+        except CouncilError as error:  # the council is lost, or has lost the place
+            log.warning("checks are not heard of for a while", executor=executor.name, why=error.message)
+        await asyncio.sleep(RETRY_S)
+        with contextlib.suppress(CouncilError):
+            after = (await port.ask(AskStatus()))["events"]
 
 
-async def _issued(executor: Executor, port: Port, kind: str, after: int) -> AsyncIterator[dict[str, Any]]:
-    """The announcements of this kind whose token is issued to ``executor``, after a cursor."""
+async def _issued(executor: Executor, port: Port, after: int) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The announcements of tokens and checks for ``executor``, with their kinds, after a cursor."""
     while True:
         for event in await port.ask(AskEvents(after, EVENTS_READ, EVENTS_WAIT_S)):
             after = event["cursor"]
-            if event["kind"] == kind and event["data"]["token"]["terms"]["executor"] == executor.name:
-                yield event["data"]
+            kind, data = event["kind"], event["data"]
+            if kind in ("token", "check") and data["token"]["terms"]["executor"] == executor.name:
+                yield kind, data
 
 
 async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:
