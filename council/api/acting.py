@@ -312,7 +312,7 @@ def _checked(tool: Tool, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple
 def _result(decision: Decision, outcome: UseOutcome, result: ToolResult, *, reported: bool) -> ActionResult:
     if outcome == "unknown":
         raise OutcomeUnknown(
-            f"the outcome is unknown: {result.error}. It is not run again",
+            f"the outcome is unknown: {result.error}. It is not run again; a human is asked whether it ran",
             token=token_id_of(decision.proposal_id),
         )
     ran = result.undo if isinstance(result.undo, Ran) else Ran()
