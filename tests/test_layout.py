@@ -29,6 +29,7 @@ FORMATS = (
     "council/config/settings.py SeatSettings",
     "council/core/state.py Decision",
     "council/core/state.py Proposal",
+    "council/core/state.py Rules",
     "council/journal/entries.py Entry",
     "council/runtime/snapshot.py Base",
 )

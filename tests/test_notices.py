@@ -120,10 +120,18 @@ def test_an_unknown_outcome_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch)
 
         with pytest.raises(OutcomeUnknown):
             hang()
-        until(lambda: hook.notices)
+        until(lambda: len(hook.notices) == 2)
         ends.set()
         (token,) = council.tokens()
-    (notice,) = hook.notices
+        (question,) = council.escalations()
+        council.answer(question.escalation_id, approve=False, reason=SECRET)
+        until(lambda: len(hook.notices) == 3)
+    notice, waiting, answered = hook.notices
+    assert (waiting["kind"], waiting["reason"]) == ("waiting", "outcome_unknown")
+    assert question.escalation_id in waiting["to_answer"]
+    assert (answered["kind"], answered["outcome"]) == ("answered", "cancelled")
+    assert "to_answer" not in answered
+    assert SECRET not in json.dumps(hook.notices)
     assert (notice["kind"], notice["token_id"]) == ("outcome_unknown", token.token_id)
     assert notice["id"] == f"{token.uses[0].use_id}.outcome_unknown"
     assert "is not run again" in notice["text"]

@@ -2,12 +2,13 @@
 
 A mind that raises, hangs past the deadline or returns an invalid value loses that ballot, and the council learns why.
 Nothing that a mind does ends its seat. The council's messages to a seat are envelopes too: PROPOSAL, and INFO of the
-kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget_client``), ``interrupt``
-(``plan_stream``), ``observe`` and ``stream`` (``observed_cases``).
+kinds ``checked``, ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget_client``),
+``interrupt`` (``plan_stream``), ``observe`` and ``stream`` (``observed_cases``).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,7 @@ from council.agents.messaging import spans as tracing
 from council.agents.mind import (
     Action,
     Case,
+    Checked,
     Mind,
     Observation,
     ObservingMind,
@@ -114,19 +116,24 @@ class SeatHost:
         if isinstance(content, Proposal):
             self._begin_review(_case_of(envelope, time_left_s))
         elif isinstance(content, Info) and proposal_id is not None:
+            checks = plain(content.data).get("checks", ())
             if content.kind == "ruling_request" and about is not None:
                 ballots = tuple(ShownBallot(**shown) for shown in plain(content.data)["ballots"])
-                self._begin(_case_of(about, time_left_s), "ruling", ballots)
+                self._begin(_case_of(about, time_left_s, checks), "ruling", ballots)
+            elif content.kind == "checked" and about is not None:
+                self._work.give_up(proposal_id)  # what it thought without the result of the check
+                self._begin_review(_case_of(about, time_left_s, checks))
             elif content.kind == "ask_again" and about is not None:
-                self._sent.forget(proposal_id, "ballot")
-                self._begin_review(_case_of(about, time_left_s))
+                case = _case_of(about, time_left_s, checks)
+                self._sent.forget(_round(case), "ballot")
+                self._begin_review(case)
             elif content.kind in ("granted", "denied"):
                 granted, anew = content.kind == "granted", content.data.get("anew") is True
                 self._budget.answered(
                     content.data.get("call"), None if granted else Denial(content.text, anew)
                 )
             elif content.kind == "observe" and about is not None:
-                self._observed.add_case(_case_of(about, time_left_s), self._uptime())
+                self._observed.add_case(_case_of(about, time_left_s, checks), self._uptime())
             elif content.kind == "interrupt":
                 self._stream.interrupt(proposal_id, content.data["round"], content.text)
             elif content.kind == "stream":
@@ -141,7 +148,7 @@ class SeatHost:
         self._begin(case, "ballot")
 
     def _begin(self, case: Case, task_name: str, *more: Any) -> None:
-        sent = self._sent.answer(case.proposal_id, task_name)
+        sent = self._sent.answer(_round(case), task_name)
         for each in sent:
             self.say(each)
         if not sent:
@@ -163,7 +170,8 @@ class SeatHost:
         if item.observed is not None:
             self._send_observation(item, item.observed, thought)
             return
-        sealed = [self._signer.thought(item.proposal_id, item.task_name, thought)]
+        checks = len(item.case.checks)
+        sealed = [self._signer.thought(item.proposal_id, item.task_name, thought, checks)]
         if isinstance(thought, Opinion) and thought.escalate:
             # It is sent before the ballot, which may decide the proposal: then it would be too late (rules 1.8).
             sealed.insert(0, self._signer.escalation(item.proposal_id, thought.escalate))
@@ -204,16 +212,24 @@ class SeatHost:
         self.say(self._signer.info(proposal_id, "stream", data, text))
 
     def _remember_and_say(self, item: WorkItem, sealed: Sequence[bytes]) -> None:
-        self._sent.add(item.proposal_id, item.task_name, sealed)
+        self._sent.add(_round(item.case), item.task_name, sealed)
         for each in sealed:
             self.say(each)
 
 
-def _case_of(envelope: Envelope, time_left_s: float) -> Case:
-    """The case of a PROPOSAL envelope."""
+def _round(case: Case) -> str:
+    """The name of the round of voting that a case is in: a check begins a new one."""
+    return f"{case.proposal_id} {len(case.checks)}" if case.checks else case.proposal_id
+
+
+def _case_of(envelope: Envelope, time_left_s: float, checks: Sequence[Mapping[str, Any]] = ()) -> Case:
+    """The case of a PROPOSAL envelope, after these checks."""
     content = envelope.content
     assert isinstance(content, Proposal)
     asks = content.requester
+    done = tuple(Checked(**each) for each in checks)
+    turns = [Turn(turn.role, turn.text) for turn in content.history]
+    turns += [Turn("check", f"{each.tool} {json.dumps(each.args)}:\n{each.output}") for each in done]
     return Case(
         proposal_id=envelope.msg_id,
         proposer=envelope.sender,
@@ -223,6 +239,7 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
         confidence=envelope.confidence,
         risk_level=envelope.risk_level,
         time_left_s=time_left_s,
-        history=tuple(Turn(turn.role, turn.text) for turn in content.history),
+        history=tuple(turns),
         requester=tuple(filter(None, (asks.agent, asks.user))) if asks else (),
+        checks=done,
     )

@@ -41,7 +41,7 @@ from council.api.keywords import (
     spelled_out,
 )
 from council.config.settings import CouncilConfig, checker, expected
-from council.core.state import Decision, RiskLevel, council_of
+from council.core.state import Decision, RiskLevel, council_of, escalated_by
 from council.protocol.envelope import Envelope, Requester
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.protocol.extras import require_ray
@@ -90,7 +90,7 @@ def id_of(decision: Decision | str) -> str:
         raise CallerError(
             f"{decision!r:.80} is not an id: expected a decision, or the id of a proposal or escalation"
         )
-    return decision.removeprefix("esc-")
+    return escalated_by(decision)[0]
 
 
 def drafted(

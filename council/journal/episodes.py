@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
+from council.core.state import escalated_by
 from council.governance.from_council import episode_of
 from council.journal.entries import PAGE_MAX, Asked, Entry, HistoryPage
 from council.protocol.errors import Refused
@@ -18,7 +19,7 @@ def episode(given: str) -> Queries:
     ``given`` is the proposal's id or begins it. Raises Refused if the records of its beginning are not kept.
     """
     entries = yield from _pages({"proposal": given})
-    start = given.lower().removeprefix("esc-")
+    start, _ = escalated_by(given.lower())
     own = (each.proposal_id for each in entries if each.kind == "proposal" and each.proposal_id is not None)
     proposal_id = next((each for each in own if each.startswith(start)), None)
     if proposal_id is None:

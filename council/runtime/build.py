@@ -38,6 +38,7 @@ def rules_of(config: CouncilConfig) -> Rules:
         escalation_ttl_s=config.escalation_ttl_s,
         sole_seat=config.sole_seat,
         lost_at_once=True,
+        asks_outcome=True,
         open_max=config.open_max,
         escalations_max=config.escalations_max,
         creator=config.creator or "",

@@ -35,7 +35,7 @@ from council.protocol.errors import (
 from council.runtime import messages
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
-from council.runtime.driver import Driver, Opened, escalations
+from council.runtime.driver import Driver, Opened
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.open_escalations import Waiting, packed
 from council.runtime.questions import (
@@ -337,7 +337,7 @@ class Coordinator:
         """The escalations that wait for a human; while nothing can be kept, those that are kept."""
         waiting = self._driver.escalations()
         if await self._until_durable() is not None:
-            waiting = escalations(self._driver.kept.open)
+            waiting = self._driver.kept.escalations()
         return packed(waiting, self._driver.outbox.payloads)
 
     async def tokens(self, proposal_id: str | None) -> list[TokenStanding]:

@@ -47,13 +47,15 @@ def show(
     Reads the store, so no council need be running. If a council keeps its journal in memory, the council is asked
     instead. Exits as propose would, or with 1 if one of its records is damaged.
     """
+    from council.core.state import escalated_by
+
     report = Report(as_json=json or omen)
     if json and omen:
         raise UsageFault("--omen prints JSON Lines, --json one document: leave one of them out")
     with reading(Where(config, name, address), url, report) as source:
         place = _POSITION.fullmatch(proposal)
         if place is None:
-            story = story_of(source, proposal.lower().removeprefix("esc-"))
+            story = story_of(source, escalated_by(proposal.lower())[0])
         else:
             entry = _at(source, int(place[1]))
             if entry.proposal_id is None:
