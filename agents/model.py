@@ -25,6 +25,7 @@ from council.agents.mind import (
     Case,
     Observation,
     Opinion,
+    PacketSource,
     PlanStream,
     Ruling,
     ShownBallot,
@@ -111,6 +112,19 @@ class ModelMind:
     def set_budget(self, budget: BudgetClient) -> None:
         self._budget = budget
         self.prompter.set_budget(budget)  # its shortening steps may call models too
+
+    def set_packets(self, packets: PacketSource) -> None:
+        endpoint = self.endpoint
+        packets.model = {
+            "name": endpoint.model,
+            "provider": endpoint.provider or "openai",
+            "context_window_tokens": self.prompter.common.mtu,
+            "max_output_tokens": endpoint.max_output_tokens,
+            "temperature": endpoint.temperature,
+            "top_p": endpoint.top_p,
+            "allow_tools": False,
+        }
+        self.prompter.set_packets(packets)
 
     def set_plan_stream(self, stream: PlanStream) -> None:
         self._stream = stream

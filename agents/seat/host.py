@@ -17,16 +17,19 @@ from council.agents.messaging import spans as tracing
 from council.agents.mind import (
     Action,
     Case,
+    Cost,
     Mind,
     Observation,
     ObservingMind,
     Opinion,
+    PacketMind,
     ShownBallot,
     SpeakingMind,
     SpendingMind,
     Turn,
 )
 from council.agents.seat.budget_client import Denial, SeatBudgetClient
+from council.agents.seat.case_packets import CasePackets
 from council.agents.seat.heartbeat import HeartbeatSender
 from council.agents.seat.observed_cases import ObservedCases, ObservedStage
 from council.agents.seat.outgoing import SeatSigner, SentMessages
@@ -44,7 +47,8 @@ class SeatHost:
     ``say`` is given each signed envelope that the seat has for the council; the host of the seat sets it.
     ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
     on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heartbeat. ``policy``
-    says what becomes of a case before its mind is asked.
+    says what becomes of a case before its mind is asked. If it ``keeps_packets``, each cognition packet is sent to the
+    council when a task on its case ends.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class SeatHost:
         concurrent_max: int = 16,
         spans: tracing.Spans | None = None,
         policy: Policy | None = None,
+        keeps_packets: bool = False,
     ) -> None:
         self.name = name
         self.say: Callable[[bytes], None]
@@ -68,7 +73,17 @@ class SeatHost:
         self._spans = spans
         self._signer = SeatSigner(name, key, council_id, wall, new_id)
         self._sent = SentMessages()
-        self._budget = SeatBudgetClient(self._signer, lambda sealed: self.say(sealed))  # ``say`` is set later
+        self._packets = CasePackets(
+            name, mind, wall=wall, uptime=uptime, new_id=new_id, keeps=keeps_packets, send=self._send_packet
+        )
+        if isinstance(mind, PacketMind):
+            mind.set_packets(self._packets)
+        self._budget = SeatBudgetClient(
+            self._signer,
+            lambda sealed: self.say(sealed),  # ``say`` is set later
+            self._granted,
+            self._settled,
+        )
         if isinstance(mind, SpendingMind):
             self._budget.hand_to(mind)
         run = MindRunner(name, mind, spans, policy).run
@@ -92,12 +107,13 @@ class SeatHost:
 
     def is_busy(self) -> bool:
         """Whether the seat will have something to say."""
-        return bool(self._work) or self._budget.busy
+        return bool(self._work) or self._budget.busy or bool(self._packets)
 
     def close(self) -> None:
         """Ends the heartbeat and gives up all work."""
         self._heartbeat.close()
         self._budget.closed = True
+        self._packets.close()
         self._work.close()
 
     # What arrives
@@ -129,6 +145,7 @@ class SeatHost:
                 self._observed.add_case(_case_of(about, time_left_s), self._uptime())
             elif content.kind == "interrupt":
                 self._stream.interrupt(proposal_id, content.data["round"], content.text)
+                self._packets.interrupt(proposal_id, content.text)
             elif content.kind == "stream":
                 self._observed.add(proposal_id, content.text, content.data)
                 self._start_observations()
@@ -145,6 +162,7 @@ class SeatHost:
         for each in sent:
             self.say(each)
         if not sent:
+            self._packets.begin(case.proposal_id, task_name)
             self._work.start(WorkItem(case, task_name, more))
 
     def _start_observations(self) -> None:
@@ -168,6 +186,7 @@ class SeatHost:
             # It is sent before the ballot, which may decide the proposal: then it would be too late (rules 1.8).
             sealed.insert(0, self._signer.escalation(item.proposal_id, thought.escalate))
         self._remember_and_say(item, sealed)
+        self._packets.finish(item.case, item.task_name, item.more, thought)
 
     def _send_observation(self, item: WorkItem, stage: ObservedStage, thought: Any) -> None:
         if not isinstance(thought, Observation):
@@ -190,15 +209,29 @@ class SeatHost:
         sealed = self._signer.info(item.proposal_id, "fault", data, why)
         if item.observed is None:
             self._remember_and_say(item, [sealed])
+            self._packets.finish(item.case, item.task_name, why=why)
         else:
             self.say(sealed)
 
     def _ended(self, item: WorkItem) -> None:
+        if item.observed is None:
+            self._packets.finish(item.case, item.task_name, why="its work was withdrawn")
         if item.task_name == "ballot":
             self._stream.close(item.proposal_id)
         elif item.observed is not None:
             self._observed.finish(item.observed)
         self._start_observations()
+
+    def _send_packet(self, proposal_id: str, data: Mapping[str, Any]) -> None:
+        self.say(self._signer.info(proposal_id, "packet", data))
+
+    def _granted(self, item: object, worst: Cost) -> None:
+        if isinstance(item, WorkItem):
+            self._packets.reserve(item.proposal_id, item.task_name, worst)
+
+    def _settled(self, item: object, used: Cost) -> None:
+        if isinstance(item, WorkItem):
+            self._packets.spend(item.proposal_id, item.task_name, used)
 
     def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "stream", data, text))
