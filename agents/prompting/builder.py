@@ -147,6 +147,9 @@ class PromptBuilder:
         self._findings = findings
         self._packets: PacketSource | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packets": None}  # it pickles without its seat
+
     def set_packets(self, packets: PacketSource) -> None:
         """From now on each case has one packet, which its seat holds; otherwise each prompt has its own."""
         self._packets = packets
@@ -246,7 +249,9 @@ class PromptBuilder:
     async def _prompt(
         self, task: Task, case: Case, instruction: str, *frames: str, history: bool = True, **fields: Any
     ) -> Prompt:
-        packet = await self._packet(case if history or self._packets else replace(case, history=()))
+        packet = await self._packet(
+            case if history or self._packets is not None else replace(case, history=())
+        )
         turns = packet.context.relevant_history_snippet if history else ()
         shown = "\n".join(f"{turn.role}: {turn.summary}" for turn in turns)
         if self._findings is not None and task in _JUDGES and (found := await self._findings(case)):

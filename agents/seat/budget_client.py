@@ -100,14 +100,16 @@ class SeatBudgetClient:
             f"{self.seat} may not call {model} for {proposal_id}: {why}", seat=self.seat, model=model
         )
 
-    async def _ask(
-        self, proposal_id: str, data: Mapping[str, Any], worst: Cost
-    ) -> tuple[str, Denial | None]:
+    async def _ask(self, proposal_id: str, data: Mapping[str, Any], worst: Cost) -> tuple[str, Denial | None]:
         call_id = self._signer.new_id()
         sealed = self._signer.info(proposal_id, "reserve", data, msg_id=call_id)
         answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = answer
-        self._open[call_id] = proposal_id, work.get(), worst  # now it may be granted, even if the wait is cancelled
+        self._open[call_id] = (
+            proposal_id,
+            work.get(),
+            worst,
+        )  # now it may be granted, even if the wait is cancelled
         try:
             for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
                 self._say(sealed)
@@ -148,7 +150,9 @@ class SeatBudgetClient:
         if (call := self._open.pop(call_id, None)) is None:
             return
         proposal_id, made_for, worst = call
-        self._settled(made_for, worst if used is None else used)  # rules 2.6: unknown usage counts as reserved
+        self._settled(
+            made_for, worst if used is None else used
+        )  # rules 2.6: unknown usage counts as reserved
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
         failed = {"error": error_kind(error)} if error else {}
         self._say(self._signer.info(proposal_id, "settle", {"call": call_id, **cost, **failed}))

@@ -32,8 +32,8 @@ log = get_logger("council.seat")
 PACKETS_MAX, PACKETS_CHARS_MAX = 1_000, 8 * 2**20
 SESSIONS_MAX = 1_000
 # The size of a packet that is sent. A larger one is sent with its texts and lists cut, first to the first limit.
-PACKET_CHARS_MAX = 256 * 2**10
-TEXT_CHARS_MAX = (20_000, 2_000, 200)
+PACKET_CHARS_MAX = 64 * 2**10
+TEXT_CHARS_MAX = (10_000, 1_000, 100)
 ENTRIES_MAX = 100
 CUT = " [cut]"
 
@@ -155,7 +155,7 @@ class CasePackets:
         from council.protocol.cognition.session import Session
 
         key, at = _session_of(case), packet.header.datetime
-        call = "" if case.action is None else canonical_json(plain(case.action))
+        call = _call_of(case)
         said = next((turn.text for turn in reversed(case.history) if turn.role == "user"), "")
         session = self._sessions.pop(key, None) or Session()
         session = session.asked(call, said or case.summary, at, by_user=bool(said))
@@ -189,7 +189,11 @@ class CasePackets:
         votes: list[Vote] = []
         if isinstance(thought, Opinion):
             decision = DECISIONS[thought.vote]
-            votes = [Vote(agent=self._seat, decision=decision, reason=thought.reason, confidence=thought.confidence)]
+            votes = [
+                Vote(
+                    agent=self._seat, decision=decision, reason=thought.reason, confidence=thought.confidence
+                )
+            ]
         elif isinstance(thought, Ruling):
             votes = [_shown(each) for each in more[0]]
         if thought is not None:
@@ -229,19 +233,16 @@ class CasePackets:
         key, at = _session_of(case), moment(self._wall())
         if (session := self._sessions.get(key)) is None:
             return packet
-        asked = canonical_json({"action": plain(case.action) if case.action else None, "summary": case.summary})
         if why:
             session = session.failed(why, at)
         else:
-            session = session.answered(f"{asked}: {packet.response.candidate}", at)
+            session = session.answered(f"{_call_of(case) or case.summary}: {packet.response.candidate}", at)
         self._sessions[key] = session
         if session.loops and session.loop is not None:
             packet = traced(packet, f"CAUTION: {session.loop.loop_type}")
         return packet.model_copy(update={"loop_state": session.loop})
 
-    def _change(
-        self, proposal_id: str, change: Callable[[CognitionPacket], CognitionPacket]
-    ) -> None:
+    def _change(self, proposal_id: str, change: Callable[[CognitionPacket], CognitionPacket]) -> None:
         if self._keeps and (known := self._packets.get(proposal_id)) is not None:
             self._packets[proposal_id] = change(known[0]), known[1]
 
@@ -249,7 +250,9 @@ class CasePackets:
         _, before = self._packets.pop(proposal_id, (None, 0))
         self._packets[proposal_id] = packet, chars
         self._chars += chars - before
-        while len(self._packets) > PACKETS_MAX or (self._chars > PACKETS_CHARS_MAX and len(self._packets) > 1):
+        while len(self._packets) > PACKETS_MAX or (
+            self._chars > PACKETS_CHARS_MAX and len(self._packets) > 1
+        ):
             _, (_, gone) = self._packets.popitem(last=False)
             self._chars -= gone
         return packet
@@ -258,6 +261,13 @@ class CasePackets:
 def _session_of(case: Case) -> tuple[str, ...]:
     """A session is what one proposer asks for one requester."""
     return case.proposer, *case.requester
+
+
+def _call_of(case: Case) -> str:
+    """The call that is asked for, the same for the same tool and arguments; "" if there is none."""
+    return (
+        "" if case.action is None else f"{case.action.tool} {canonical_json(plain(dict(case.action.args)))}"
+    )
 
 
 def _shown(ballot: ShownBallot) -> Vote:

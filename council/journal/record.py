@@ -9,7 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,6 +21,9 @@ from council.core.state import Decision, Escalation, Moment, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.kinds.table import JOURNALED
 from council.protocol.errors import ReplayDiverged, StoreError
+
+if TYPE_CHECKING:
+    from council.protocol.cognition import CognitionPacket
 
 COMMITS_MAX = 10_000  # this many are counted until they are read
 
@@ -164,6 +167,16 @@ class Journal(ABC):
 
     def tend(self) -> None:  # noqa: B027
         """Does upkeep that is due. It is called from time to time."""
+
+    def keep_packet(
+        self, proposal_id: str, seat: str, task: str, number: int, packet: CognitionPacket
+    ) -> None:
+        """Keeps a seat's cognition packet after its round ``number``. Any thread may call it. Does not block."""
+        raise NotImplementedError
+
+    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
+        """The cognition packets of a proposal that are kept; none by a journal in memory."""
+        return []
 
     @abstractmethod
     async def history(self, asked: Wanted) -> HistoryPage:

@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from council.agents.messaging.logs import get_logger
@@ -37,6 +38,9 @@ from council.protocol.errors import (
     OutOfOrder,
     StoreCorrupt,
 )
+
+if TYPE_CHECKING:
+    from council.protocol.cognition import CognitionPacket
 
 log = get_logger("council.journal")
 
@@ -254,6 +258,27 @@ class DurableJournal(Journal):
 
     def decided(self, position: int) -> bytes:
         return self._snapshots.decided(position)
+
+    def keep_packet(
+        self, proposal_id: str, seat: str, task: str, number: int, packet: CognitionPacket
+    ) -> None:
+        self._executor.submit(self._keep_packet, proposal_id, seat, task, number, packet)
+
+    def _keep_packet(self, *about: Any) -> None:
+        from council.journal.cognition import kept_packet
+
+        with self._logged("packet not kept"):
+            (result,) = self._store.write([kept_packet(self.name, *about)], datetime.now(UTC))
+            if result.error_message is not None:
+                log.warning("packet not kept", journal=self.name, why=result.error_message)
+
+    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
+        from council.journal.cognition import packets_of
+
+        # On the thread of writes, so that packets that were handed in are there.
+        return await asyncio.get_running_loop().run_in_executor(
+            self._executor, packets_of, self._store, self.name, proposal_id, datetime.now(UTC)
+        )
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:

@@ -38,11 +38,13 @@ from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver, Opened, escalations
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.open_escalations import Waiting, packed
+from council.runtime.packet_keeper import PacketKeeper, is_packet
 from council.runtime.questions import (
     AskDecision,
     AskEscalations,
     AskEvents,
     AskHistory,
+    AskPackets,
     AskPages,
     AskStatus,
     AskTokens,
@@ -146,6 +148,7 @@ class Coordinator:
         self._commit = Commit(self._driver.position, journal.linger_s)
         self._appending: asyncio.Task[None] | None = None
         self._read_back = ReadBack(self._driver, self._receive_late)
+        self._packets = PacketKeeper(journal)
         self._timer = Timer(self._wake)
         self._broken: CouncilError | None = None
 
@@ -170,6 +173,7 @@ class Coordinator:
         self._seats.give_up()  # or a seat's message would begin another append
         await self._read_back.end()
         await self._seats.end()
+        await self._packets.end()
         if self._appending is not None:
             await asyncio.wait([self._appending])
         for session in self._sessions.values():
@@ -261,7 +265,9 @@ class Coordinator:
         """Accepts the messages of a seat."""
         now = self._clock.now()
         for opened in map(self._driver.open, items):
-            if self._driver.receive(opened, now) is not None:
+            if opened.envelope is not None and is_packet(opened.envelope):
+                self._packets.keep(opened.envelope, self._driver.state)
+            elif self._driver.receive(opened, now) is not None:
                 self._read_back.receive_later(opened.sealed)
         self._settle()
 
@@ -293,6 +299,8 @@ class Coordinator:
                 answer = await self.history(asked.wanted)
             case AskEvents():
                 answer = await self.events(asked.after, asked.limit, asked.wait_s)
+            case AskPackets():
+                answer = await self.packets(asked.proposal_id)
             case AskTokens():
                 answer = await self.tokens(asked.proposal_id)
             case AskPages():  # it serves none itself
@@ -352,6 +360,12 @@ class Coordinator:
         """A page of the journal's records."""
         self._refuse_if_broken()
         return await self._journal.history(wanted)
+
+    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
+        """The cognition packets of a proposal that are kept. Raises StoreError."""
+        self._refuse_if_broken()
+        await self._packets.until_kept()
+        return await self._journal.packets(proposal_id)
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
         """Up to ``limit`` events after a cursor; waits up to ``wait_s`` for the first. Raises PositionLost."""

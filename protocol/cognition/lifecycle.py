@@ -51,13 +51,14 @@ def answered(packet: CognitionPacket, candidate: str, confidence: float) -> Cogn
 
 
 def voted(packet: CognitionPacket, votes: Sequence[Vote], mode: str) -> CognitionPacket:
-    """The packet with the votes as its seat knows them, after one more round."""
-    rounds = 0 if packet.council is None else packet.council.iteration_count
+    """The packet with the votes as its seat knows them, after one more round. Without ``votes`` the earlier stay."""
+    before = packet.council or Council()
+    votes = tuple(votes) or before.votes
     section = Council(
         mode=mode,
         participants=tuple(vote.agent for vote in votes),
-        votes=tuple(votes),
-        iteration_count=rounds + 1,
+        votes=votes,
+        iteration_count=before.iteration_count + 1,
     )
     return packet.model_copy(update={"council": section})
 

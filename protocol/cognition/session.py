@@ -31,7 +31,7 @@ class Session:
 
     def asked(self, call: str, goal: str, at: str, *, by_user: bool) -> Session:
         """The session after one more request. ``call`` is a tool with its arguments, or "" if there is none."""
-        calls = (*self.calls, call)[-WINDOW:] if call else self.calls
+        calls = (*self.calls, call)[-WINDOW:]
         return replace(self, calls=calls, goal=_pursued(self.goal, goal, at, by_user=by_user)).watched(at)
 
     def answered(self, answer: str, at: str) -> Session:
@@ -73,11 +73,11 @@ class Session:
             ("error_repetition", self.errors),
             ("output_verbatim", self.answers),
         ):
-            if len(entries) >= REPEATS and len(set(entries[-REPEATS:])) == 1:
+            if len(entries) >= REPEATS and entries[-1] and len(set(entries[-REPEATS:])) == 1:
                 yield loop_type, entries[-1]
         if len(self.calls) >= 4:
             one, other, *again = self.calls[-4:]
-            if one != other and again == [one, other]:
+            if one and other and one != other and again == [one, other]:
                 yield "tool_ping_pong", f"{one} | {other}"
 
 

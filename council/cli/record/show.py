@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Omen = Annotated[
     bool, typer.Option("--omen", help="Print its OMEN packets as JSON Lines, for council validate.")
 ]
+Packets = Annotated[
+    bool,
+    typer.Option("--packets", help="Show the cognition packets of its seats, if keep_packets keeps them."),
+]
 _POSITION = re.compile("#([1-9][0-9]{0,17})")
 
 
@@ -38,6 +42,7 @@ def show(
     config: Config = None,
     json: Json = False,
     omen: Omen = False,
+    packets: Packets = False,
 ) -> int:
     """Show one decision in full.
 
@@ -50,6 +55,8 @@ def show(
     report = Report(as_json=json or omen)
     if json and omen:
         raise UsageFault("--omen prints JSON Lines, --json one document: leave one of them out")
+    if packets and omen:
+        raise UsageFault("--omen and --packets print different packets: leave one of them out")
     with reading(Where(config, name, address), url, report) as source:
         place = _POSITION.fullmatch(proposal)
         if place is None:
@@ -59,10 +66,14 @@ def show(
             if entry.proposal_id is None:
                 if omen:
                     raise UsageFault(f"record {proposal} is about no single proposal, so it has no episode")
+                if packets:
+                    raise UsageFault(f"record {proposal} is about no single proposal, so it has no packets")
                 return _alone(source, entry, report)
             story = story_of(source, entry.proposal_id)
         if omen:
             return _episode(source, story, report)
+        if packets:
+            return _packets(source, story, report)
     from council.cli.card import council_options
 
     code = story.exit_code()
@@ -83,6 +94,23 @@ def _episode(source: HistorySource, story: Story, report: Report) -> int:
         if not report.print_json(to_dict(packet)):
             break
     return story.exit_code()
+
+
+def _packets(source: HistorySource, story: Story, report: Report) -> int:
+    """The cognition packets that its seats were handed and completed."""
+    found = source.packets(story.proposal_id)
+    document = {
+        "council": source.name,
+        "where": source.where,
+        "proposal_id": story.proposal_id,
+        "packets": found,
+    }
+    if not found:
+        text = f"no cognition packet of {story.proposal_id} is kept: they are if keep_packets = true is set, and the "
+        return report.result(document, text + "council has a store, when it is proposed", story.exit_code())
+    from council.cli.record import packet_view
+
+    return report.result(document, packet_view.packets(found), story.exit_code())
 
 
 def _at(source: HistorySource, position: int) -> Entry:

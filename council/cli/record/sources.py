@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,6 +37,7 @@ class HistorySource:
     name: str
     where: str
     page: Callable[[Asked], HistoryPage]  # as ``Council.history``
+    packets: Callable[[str], list[dict[str, Any]]]  # as ``Council.packets``
     records: Callable[[], Iterator[StoredRecord]] | None = None  # of a store alone
     council: Council | None = None
 
@@ -78,12 +80,23 @@ def _stored(name: str, url: str | None, where: Where) -> Iterator[HistorySource]
     from council.journal import history
     from council.journal.entries import wanted
 
+    def page(asked: Asked) -> HistoryPage:
+        return history.page(store.database, name, wanted(asked))
+
+    def packets(given: str) -> list[dict[str, Any]]:
+        from council.journal import cognition, episodes
+
+        proposal_id, records = episodes.read(episodes.records(given), page)
+        kept = cognition.packets_of(store, name, proposal_id, datetime.now(UTC))
+        return cognition.completed(kept, proposal_id, records)
+
     with store_opened(url, where, journal=name, read_only=True) as store:
-        history.page(store.database, name, wanted({"limit": 1}))  # or there is no such journal
+        page({"limit": 1})  # or there is no such journal
         yield HistorySource(
             name,
             store.where,
-            lambda asked: history.page(store.database, name, wanted(asked)),
+            page,
+            packets,
             lambda: history.records(store.database, name),
         )
 
@@ -93,5 +106,9 @@ def _running(where: Where, report: Report) -> Iterator[HistorySource]:
     with opened(where, report, sole="running") as (council, _):
         where_it_is = "the council that is up"
         yield HistorySource(
-            council.name, where_it_is, lambda asked: council.history(**asked), council=council
+            council.name,
+            where_it_is,
+            lambda asked: council.history(**asked),
+            council.packets,
+            council=council,
         )

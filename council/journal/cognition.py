@@ -1,0 +1,66 @@
+"""Cognition packets in the store: how one is kept, and how those of a proposal are found and completed.
+
+A packet is known by its proposal, seat and round, and written once. It stands outside of the journal's chain. Its
+tool's state is not kept with it: it follows from the journal's records when the packet is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from council.governance.tool_routing import Kept, routed
+from council.journal.queries import PAGE_MAX
+from council.journal.store import PacketStore
+from council.protocol.cognition import CognitionPacket
+from council.protocol.packet import PacketEnvelopeIn, PacketMetadata
+from council.protocol.values import plain
+
+PACKET_TYPE = "cognition"
+
+
+def kept_packet(
+    journal: str, proposal_id: str, seat: str, task: str, number: int, packet: CognitionPacket
+) -> PacketEnvelopeIn:
+    """The packet of a seat after its round ``number``, as the store takes it. Raises EnvelopeError."""
+    thread = _thread(journal, proposal_id)
+    payload = {
+        "proposal_id": proposal_id,
+        "seat": seat,
+        "task": task,
+        "round": number,
+        "packet": packet.to_dict(),
+    }
+    return PacketEnvelopeIn.build(
+        packet_id=uuid5(thread, f"{seat}/{number}"),
+        packet_type=PACKET_TYPE,
+        payload=payload,
+        metadata=PacketMetadata(agent=seat),
+        thread_id=thread,
+    )
+
+
+def _thread(journal: str, proposal_id: str) -> UUID:
+    """The thread with the packets of a proposal."""
+    return uuid5(NAMESPACE_URL, f"council:{journal}/{proposal_id}/{PACKET_TYPE}")
+
+
+def packets_of(store: PacketStore, journal: str, proposal_id: str, now: datetime) -> list[dict[str, Any]]:
+    """The packets that are kept of a proposal, by seat and round: seat, task, round and packet. Raises StoreError."""
+    thread = _thread(journal, proposal_id)
+    found = store.find(now, thread_id=thread, packet_type=PACKET_TYPE, limit=PAGE_MAX).packets
+    kept = [plain(each.payload) for each in found]
+    return sorted(kept, key=lambda each: (each["seat"], each["round"]))
+
+
+def completed(
+    kept: Iterable[Mapping[str, Any]], proposal_id: str, records: Iterable[Kept]
+) -> list[dict[str, Any]]:
+    """Kept packets with their tool's state by the records of their proposal. Raises EnvelopeError."""
+    records = list(records)
+    return [
+        {**each, "packet": routed(CognitionPacket.from_dict(each["packet"]), proposal_id, records).to_dict()}
+        for each in kept
+    ]
