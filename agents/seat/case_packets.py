@@ -238,7 +238,7 @@ class CasePackets:
         else:
             session = session.answered(f"{_call_of(case) or case.summary}: {packet.response.candidate}", at)
         self._sessions[key] = session
-        if session.loops and session.loop is not None:
+        if session.loop is not None and not session.loop.in_recovery:
             packet = traced(packet, f"CAUTION: {session.loop.loop_type}")
         return packet.model_copy(update={"loop_state": session.loop})
 

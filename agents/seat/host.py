@@ -47,8 +47,8 @@ class SeatHost:
     ``say`` is given each signed envelope that the seat has for the council; the host of the seat sets it.
     ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
     on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heartbeat. ``policy``
-    says what becomes of a case before its mind is asked. If it ``keeps_packets``, each cognition packet is sent to the
-    council when a task on its case ends.
+    says what becomes of a case before its mind is asked. If it ``keeps_packets``, the cognition packet of a case is
+    sent to the council each time a task on the case ends.
     """
 
     def __init__(

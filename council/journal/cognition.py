@@ -12,6 +12,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from council.governance.tool_routing import Kept, routed
+from council.journal.packet_keeper import SeatPacket
 from council.journal.queries import PAGE_MAX
 from council.journal.store import PacketStore
 from council.protocol.cognition import CognitionPacket
@@ -21,23 +22,21 @@ from council.protocol.values import plain
 PACKET_TYPE = "cognition"
 
 
-def kept_packet(
-    journal: str, proposal_id: str, seat: str, task: str, number: int, packet: CognitionPacket
-) -> PacketEnvelopeIn:
-    """The packet of a seat after its round ``number``, as the store takes it. Raises EnvelopeError."""
-    thread = _thread(journal, proposal_id)
+def kept_packet(journal: str, of: SeatPacket, packet: CognitionPacket) -> PacketEnvelopeIn:
+    """A seat's packet as the store takes it; ``packet`` takes the place of its text. Raises EnvelopeError."""
+    thread = _thread(journal, of.proposal_id)
     payload = {
-        "proposal_id": proposal_id,
-        "seat": seat,
-        "task": task,
-        "round": number,
+        "proposal_id": of.proposal_id,
+        "seat": of.seat,
+        "task": of.task,
+        "round": of.round,
         "packet": packet.to_dict(),
     }
     return PacketEnvelopeIn.build(
-        packet_id=uuid5(thread, f"{seat}/{number}"),
+        packet_id=uuid5(thread, f"{of.seat}/{of.round}"),
         packet_type=PACKET_TYPE,
         payload=payload,
-        metadata=PacketMetadata(agent=seat),
+        metadata=PacketMetadata(agent=of.seat),
         thread_id=thread,
     )
 

@@ -23,7 +23,7 @@ from council.kinds.table import JOURNALED
 from council.protocol.errors import ReplayDiverged, StoreError
 
 if TYPE_CHECKING:
-    from council.protocol.cognition import CognitionPacket
+    from council.journal.packet_keeper import SeatPacket
 
 COMMITS_MAX = 10_000  # this many are counted until they are read
 
@@ -168,11 +168,8 @@ class Journal(ABC):
     def tend(self) -> None:  # noqa: B027
         """Does upkeep that is due. It is called from time to time."""
 
-    def keep_packet(
-        self, proposal_id: str, seat: str, task: str, number: int, packet: CognitionPacket
-    ) -> None:
-        """Keeps a seat's cognition packet after its round ``number``. Any thread may call it. Does not block."""
-        raise NotImplementedError
+    def keep_packet(self, packet: SeatPacket) -> None:  # noqa: B027 - a journal in memory keeps none
+        """Keeps a seat's cognition packet. Does not block."""
 
     async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
         """The cognition packets of a proposal that are kept; none by a journal in memory."""

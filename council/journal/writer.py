@@ -14,9 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import UUID
 
 from council.agents.messaging.logs import get_logger
@@ -26,6 +25,7 @@ from council.journal.chain import Head, JournalRow, Tree, misfit
 from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
+from council.journal.packet_keeper import PacketKeeper, SeatPacket
 from council.journal.packets import Descent, Packer, packet_id, unpacked
 from council.journal.record import Journal, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
@@ -38,9 +38,6 @@ from council.protocol.errors import (
     OutOfOrder,
     StoreCorrupt,
 )
-
-if TYPE_CHECKING:
-    from council.protocol.cognition import CognitionPacket
 
 log = get_logger("council.journal")
 
@@ -73,6 +70,7 @@ class DurableJournal(Journal):
         self._held = held
         self._hold_again = hold_again
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
+        self._packets = PacketKeeper(store, name)
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
         self._unentered = 1  # records whose words are not entered; an earlier coordinator may have left some
@@ -259,26 +257,11 @@ class DurableJournal(Journal):
     def decided(self, position: int) -> bytes:
         return self._snapshots.decided(position)
 
-    def keep_packet(
-        self, proposal_id: str, seat: str, task: str, number: int, packet: CognitionPacket
-    ) -> None:
-        self._executor.submit(self._keep_packet, proposal_id, seat, task, number, packet)
-
-    def _keep_packet(self, *about: Any) -> None:
-        from council.journal.cognition import kept_packet
-
-        with self._logged("packet not kept"):
-            (result,) = self._store.write([kept_packet(self.name, *about)], datetime.now(UTC))
-            if result.error_message is not None:
-                log.warning("packet not kept", journal=self.name, why=result.error_message)
+    def keep_packet(self, packet: SeatPacket) -> None:
+        self._packets.keep(packet)
 
     async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
-        from council.journal.cognition import packets_of
-
-        # On the thread of writes, so that packets that were handed in are there.
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, packets_of, self._store, self.name, proposal_id, datetime.now(UTC)
-        )
+        return await self._packets.packets(proposal_id)
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:
@@ -328,6 +311,7 @@ class DurableJournal(Journal):
         if self._closing.is_set():
             return
         self._closing.set()  # an append that waits for the store tries once more
+        self._packets.close()
         self._executor.submit(self._do_due)
         self._executor.shutdown(wait=True)
         self._held.close()

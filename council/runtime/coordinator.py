@@ -23,6 +23,7 @@ from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import Journal
 from council.protocol import signing
+from council.protocol.envelope import Envelope
 from council.protocol.errors import (
     CouncilClosed,
     CouncilError,
@@ -38,7 +39,6 @@ from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver, Opened, escalations
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.open_escalations import Waiting, packed
-from council.runtime.packet_keeper import PacketKeeper, is_packet
 from council.runtime.questions import (
     AskDecision,
     AskEscalations,
@@ -51,6 +51,7 @@ from council.runtime.questions import (
     Question,
 )
 from council.runtime.read_back import ReadBack
+from council.runtime.seat_packets import is_packet, packet_of
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Transport
@@ -148,7 +149,6 @@ class Coordinator:
         self._commit = Commit(self._driver.position, journal.linger_s)
         self._appending: asyncio.Task[None] | None = None
         self._read_back = ReadBack(self._driver, self._receive_late)
-        self._packets = PacketKeeper(journal)
         self._timer = Timer(self._wake)
         self._broken: CouncilError | None = None
 
@@ -173,7 +173,6 @@ class Coordinator:
         self._seats.give_up()  # or a seat's message would begin another append
         await self._read_back.end()
         await self._seats.end()
-        await self._packets.end()
         if self._appending is not None:
             await asyncio.wait([self._appending])
         for session in self._sessions.values():
@@ -266,10 +265,16 @@ class Coordinator:
         now = self._clock.now()
         for opened in map(self._driver.open, items):
             if opened.envelope is not None and is_packet(opened.envelope):
-                self._packets.keep(opened.envelope, self._driver.state)
+                self._keep_packet(opened.envelope)
             elif self._driver.receive(opened, now) is not None:
                 self._read_back.receive_later(opened.sealed)
         self._settle()
+
+    def _keep_packet(self, envelope: Envelope) -> None:
+        try:
+            self._journal.keep_packet(packet_of(envelope, self._driver.state))
+        except CouncilError as error:
+            log.warning("packet not kept", seat=envelope.sender, why=error.message)
 
     def _receive_late(self, opened: Opened) -> Away | None:
         if self._broken is not None:
@@ -364,7 +369,6 @@ class Coordinator:
     async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
         """The cognition packets of a proposal that are kept. Raises StoreError."""
         self._refuse_if_broken()
-        await self._packets.until_kept()
         return await self._journal.packets(proposal_id)
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:

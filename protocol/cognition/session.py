@@ -7,7 +7,6 @@ clock: times are texts in the form of ``packet.moment``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from council.protocol.cognition.parts import DetectedGoal, GoalState, LoopAttempt, LoopState
@@ -15,7 +14,10 @@ from council.protocol.cognition.vocabulary import GoalConfidence
 
 WINDOW = 10  # the newest entries of each kind that are compared
 REPEATS = 3  # the same thing this many times in a row is a loop
+NO_GOAL = GoalState()
 PATTERN_CHARS_MAX, GOAL_CHARS_MAX = 300, 200
+
+_Found = tuple[str, str]  # the type of a loop, and its pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,33 +27,45 @@ class Session:
     calls: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
-    goal: GoalState = GoalState()
+    goal: GoalState = NO_GOAL
     loop: LoopState | None = None
-    loops: bool = False  # whether the loop goes on
 
     def asked(self, call: str, goal: str, at: str, *, by_user: bool) -> Session:
         """The session after one more request. ``call`` is a tool with its arguments, or "" if there is none."""
         calls = (*self.calls, call)[-WINDOW:]
-        return replace(self, calls=calls, goal=_pursued(self.goal, goal, at, by_user=by_user)).watched(at)
+        session = replace(self, calls=calls, goal=_pursued(self.goal, goal, at, by_user=by_user))
+        return session._watched(session._call_loops(), at)
 
     def answered(self, answer: str, at: str) -> Session:
         """The session after one more answer; ``answer`` also says what it answers."""
-        return replace(self, answers=(*self.answers, answer)[-WINDOW:]).watched(at)
+        session = replace(self, answers=(*self.answers, answer)[-WINDOW:])
+        return session._watched([*session._call_loops(), *_repeated("output_verbatim", session.answers)], at)
 
     def failed(self, error: str, at: str) -> Session:
         """The session after one more error."""
-        return replace(self, errors=(*self.errors, error)[-WINDOW:]).watched(at)
+        session = replace(self, errors=(*self.errors, error)[-WINDOW:])
+        return session._watched([*session._call_loops(), *_repeated("error_repetition", session.errors)], at)
 
-    def watched(self, at: str) -> Session:
-        """The session with the loop that its newest entries are, if they are one."""
-        found = list(self._loops())
-        if not found:
-            return replace(self, loops=False)
-        loop_type, pattern = found[0]
-        pattern_hash = _digest(pattern)
+    def _call_loops(self) -> list[_Found]:
+        found = _repeated("tool_repetition", self.calls)
+        if len(self.calls) >= 4:
+            one, other, *again = self.calls[-4:]
+            if one and other and one != other and again == [one, other]:
+                found.append(("tool_ping_pong", f"{one} | {other}"))
+        return found
+
+    def _watched(self, found: list[_Found], at: str) -> Session:
+        """The session with the loop that its newest entries are. Without one, it recovers from the last."""
         before = self.loop
-        triggered_by = tuple(kind for kind, _ in found)
-        if self.loops and before is not None and before.pattern_hash == pattern_hash:
+        if not found:
+            return (
+                self
+                if before is None
+                else replace(self, loop=before.model_copy(update={"in_recovery": True}))
+            )
+        loop_type, pattern = found[0]
+        pattern_hash, triggered_by = _digest(pattern), tuple(kind for kind, _ in found)
+        if before is not None and not before.in_recovery and before.pattern_hash == pattern_hash:
             return replace(self, loop=before.model_copy(update={"triggered_by": triggered_by}))
         loop = LoopState(
             detected_at=at,
@@ -64,21 +78,12 @@ class Session:
             triggered_by=triggered_by,
             warned=True,
         )
-        return replace(self, loop=loop, loops=True)
+        return replace(self, loop=loop)
 
-    def _loops(self) -> Iterator[tuple[str, str]]:
-        """The type and the pattern of each loop that the newest entries are."""
-        for loop_type, entries in (
-            ("tool_repetition", self.calls),
-            ("error_repetition", self.errors),
-            ("output_verbatim", self.answers),
-        ):
-            if len(entries) >= REPEATS and entries[-1] and len(set(entries[-REPEATS:])) == 1:
-                yield loop_type, entries[-1]
-        if len(self.calls) >= 4:
-            one, other, *again = self.calls[-4:]
-            if one and other and one != other and again == [one, other]:
-                yield "tool_ping_pong", f"{one} | {other}"
+
+def _repeated(loop_type: str, entries: tuple[str, ...]) -> list[_Found]:
+    newest = entries[-REPEATS:]
+    return [(loop_type, newest[0])] if len(newest) == REPEATS and newest[0] and len(set(newest)) == 1 else []
 
 
 def _attempts(before: LoopState) -> tuple[LoopAttempt, ...]:

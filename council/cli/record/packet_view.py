@@ -51,7 +51,7 @@ def _facts(packet: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _tool(packet["tool_routing"])
     loop, goal = packet["loop_state"], (packet["goal_state"] or {}).get("current_goal")
     if loop:
-        yield "loop", f"{loop['loop_type']}: {loop['pattern']}"
+        yield "loop", f"{loop['loop_type']}{', over' if loop['in_recovery'] else ''}: {loop['pattern']}"
     if goal:
         shifts = packet["goal_state"]["goal_shifts"]
         yield "goal", f"{goal['description']} (turn {packet['goal_state']['turn_count']}, shifts {shifts})"
