@@ -12,8 +12,8 @@ from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from council.governance.tool_routing import Kept, routed
-from council.journal.packet_keeper import SeatPacket
 from council.journal.queries import PAGE_MAX
+from council.journal.record import SeatPacket
 from council.journal.store import PacketStore
 from council.protocol.cognition import CognitionPacket
 from council.protocol.packet import PacketEnvelopeIn, PacketMetadata

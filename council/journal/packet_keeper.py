@@ -11,9 +11,10 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from council.agents.messaging.logs import get_logger
+from council.journal.record import SeatPacket
 from council.journal.store import PacketStore
 
 if TYPE_CHECKING:
@@ -25,16 +26,6 @@ WAITING_MAX = 1_000  # packets that wait to be redacted; one more is not kept
 # The parts with texts that people, models and tools wrote. The others hold ids, names, figures and hashes.
 _TEXTS = ("content", "context", "reasoning", "response", "metrics", "status")
 _TEXTS += ("council", "tool_routing", "loop_state", "goal_state")
-
-
-class SeatPacket(NamedTuple):
-    """A seat's cognition packet after its ``round``, from 1, in which its ``task`` ended; ``text`` is its JSON."""
-
-    proposal_id: str
-    seat: str
-    task: str
-    round: int
-    text: str
 
 
 class PacketKeeper:

@@ -9,7 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,9 +21,6 @@ from council.core.state import Decision, Escalation, Moment, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.kinds.table import JOURNALED
 from council.protocol.errors import ReplayDiverged, StoreError
-
-if TYPE_CHECKING:
-    from council.journal.packet_keeper import SeatPacket
 
 COMMITS_MAX = 10_000  # this many are counted until they are read
 
@@ -98,6 +95,16 @@ class Snapshot(NamedTuple):
     position: int
     base: bytes
     added: Mapping[int, tuple[bytes, bytes]]
+
+
+class SeatPacket(NamedTuple):
+    """A seat's cognition packet after its ``round``, from 1, in which its ``task`` ended; ``text`` is its JSON."""
+
+    proposal_id: str
+    seat: str
+    task: str
+    round: int
+    text: str
 
 
 class Restorable(Protocol):

@@ -25,9 +25,9 @@ from council.journal.chain import Head, JournalRow, Tree, misfit
 from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
-from council.journal.packet_keeper import PacketKeeper, SeatPacket
+from council.journal.packet_keeper import PacketKeeper
 from council.journal.packets import Descent, Packer, packet_id, unpacked
-from council.journal.record import Journal, Record, Restorable, Snapshot
+from council.journal.record import Journal, Record, Restorable, SeatPacket, Snapshot
 from council.journal.rows import Prepared
 from council.journal.search_words import ENTER_AT
 from council.journal.store import PacketStore
@@ -65,7 +65,6 @@ class DurableJournal(Journal):
     ) -> None:
         super().__init__()
         self.name = name
-        self.council_id = council_id
         self._store = store
         self._held = held
         self._hold_again = hold_again
@@ -108,6 +107,10 @@ class DurableJournal(Journal):
             journal = cls(store, name, council_id, signer, checkpoint, held, hold_again)
             journal._held = held.pop_all()  # nothing can fail any more
             return journal
+
+    @property
+    def council_id(self) -> str:
+        return self._packer.council_id
 
     # Reading it back
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from council.core.state import CouncilState
-from council.journal.packet_keeper import SeatPacket
+from council.journal.record import SeatPacket
 from council.kinds.incoming import Incoming
 from council.protocol.envelope import Envelope, Info
 from council.protocol.errors import EnvelopeError, Refused
