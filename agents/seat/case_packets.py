@@ -68,6 +68,8 @@ class CasePackets:
         keeps: bool,
         send: Callable[[str, Mapping[str, Any]], None],
     ) -> None:
+        if keeps:  # now, so that no case has to wait until these modules are loaded
+            from council.agents.prompting import builder  # noqa: F401
         self.model: Mapping[str, Any] = {"name": type(mind).__name__, "provider": "council"}
         self._seat = seat
         self._wall = wall

@@ -24,8 +24,8 @@ log = get_logger("council.packets")
 
 WAITING_MAX = 1_000  # packets that wait to be redacted; one more is not kept
 # The parts with texts that people, models and tools wrote. The others hold ids, names, figures and hashes.
-_TEXTS = ("content", "context", "reasoning", "response", "metrics", "status")
-_TEXTS += ("council", "tool_routing", "loop_state", "goal_state")
+_TEXTS = {"content", "context", "reasoning", "response", "metrics", "status"}
+_TEXTS |= {"council", "tool_routing", "loop_state", "goal_state"}
 
 
 class PacketKeeper:

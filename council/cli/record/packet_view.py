@@ -57,8 +57,12 @@ def _facts(packet: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "goal", f"{goal['description']} (turn {packet['goal_state']['turn_count']}, shifts {shifts})"
     for said in packet["status"]["observer_trace"]:
         yield "observed", said
-    tokens = f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
-    yield "used", f"{tokens}, {metrics['latency_ms']:,} ms, ${metrics['cost_estimate'] or 0:.6f}"
+    used = [f"{metrics['latency_ms']:,} ms"]
+    if usage["total_tokens"]:
+        used.append(f"{usage['prompt_tokens']:,} tokens read and {usage['completion_tokens']:,} written")
+    if metrics["cost_estimate"]:
+        used.append(f"${metrics['cost_estimate']:.6f}")
+    yield "used", ", ".join(used)
     for error in metrics["errors"]:
         yield "error", error
     if packet["governance"]["privacy"]["pii_redactions"]:

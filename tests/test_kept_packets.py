@@ -1,0 +1,192 @@
+"""Cognition packets that a council keeps: redacted, completed by the journal, and shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
+from council.journal.record import SeatPacket
+from council.protocol.cognition import CognitionPacket
+from council.protocol.errors import Refused
+from tests.cases import each
+from tests.cli.conftest import Cli, cli, home  # noqa: F401
+from tests.logged import capture_logs
+from tests.models.stub import Stub, ballot, says
+from tests.patience import until
+from tests.runtime.harness import run
+
+SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+PACKET = CognitionPacket.from_dict(
+    {"header": {"session_id": "s", "packet_id": "p", "datetime": "t", "sub_id": "0"}}
+)
+
+
+class Seat:
+    def __init__(self, reason: str, risk: Any = "low") -> None:
+        self._reason, self._risk = reason, risk
+
+    def review(self, case: Case) -> Opinion:
+        return Opinion.yes(self._reason, confidence=0.9, risk_level=self._risk)
+
+    def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+        return Ruling("confirm", "seen all", 0.8)
+
+
+def council_of(store: Path | None, **more: Any) -> Council:
+    seats = [
+        SeatConfig(name, mind=more.pop(name, None) or Seat("fine")) for name in ("prime", "lite", "codemind")
+    ]
+    kept = {"keep_packets": True, "store": None if store is None else str(store), **more}
+    return Council.inline(seats=seats, sender="bob", key=b"k" * 32, name="kept", **kept)
+
+
+def packets_of(council: Council, proposal_id: str, count: int = 3) -> list[dict[str, Any]]:
+    """The packets of a proposal, once there are that many: a seat sends them after its ballot."""
+    return until(lambda: found if len(found := council.packets(proposal_id)) >= count else [])
+
+
+def test_each_seat_s_packet_is_kept_and_can_be_read_again(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    with council_of(store, prime=Seat("risky", "high")) as council:
+        decision = council.propose("Rename it", wait_for="all")
+        found = packets_of(council, decision.proposal_id[:8], 4)
+        assert [(each["seat"], each["task"], each["round"]) for each in found] == [
+            ("codemind", "ballot", 1),
+            ("lite", "ballot", 1),
+            ("prime", "ballot", 1),
+            ("prime", "ruling", 2),
+        ]
+    ruled = CognitionPacket.from_dict(found[3]["packet"])
+    assert (ruled.status.state, ruled.response.candidate) == ("completed", "seen all")
+    assert ruled.council is not None
+    assert {vote.agent for vote in ruled.council.votes} == {"prime", "lite", "codemind"}
+    with council_of(store) as council:
+        assert council.packets(decision.proposal_id) == found
+        assert [entry.kind for entry in council.history(proposal=decision.proposal_id)].count("ballot") == 3
+        with pytest.raises(Refused):
+            council.packets("ffffffff")
+
+
+def test_the_tool_follows_what_the_executor_did(tmp_path: Path) -> None:
+    with council_of(tmp_path / "s.db") as council:
+
+        @council.tool(safety="WRITE")
+        def note(name: str) -> str:
+            return f"noted {name}"
+
+        note("ada")
+        (token,) = council.tokens()
+        routing = packets_of(council, token.proposal_id)[0]["packet"]["tool_routing"]
+    assert (routing["selected_tool"]["tool_name"], routing["selected_tool"]["params"]) == (
+        "note",
+        {"name": "ada"},
+    )
+    assert (routing["execution_status"], routing["reinjection_count"]) == ("executed", 1)
+    assert "noted ada" in routing["execution_result"]["output"]
+    assert routing["review_confidence"] == 0.9
+
+
+def test_secrets_are_redacted_before_they_are_kept(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    with council_of(store, lite=Seat(f"it holds {SECRET}")) as council:
+        decision = council.propose("Rename it", wait_for="all")
+        found = packets_of(council, decision.proposal_id)[1]["packet"]
+    assert SECRET not in json.dumps(found)
+    assert "[redacted:" in found["response"]["candidate"]
+    assert found["governance"]["privacy"]["pii_detected"] is True
+    assert [each["count"] for each in found["governance"]["privacy"]["pii_redactions"]] == [
+        2
+    ]  # response and vote
+    packet = CognitionPacket.from_dict(found)
+    assert packet.compute_hashes() == packet  # other programs can check what is kept
+
+
+def test_a_model_s_packet_has_its_tokens_and_its_name(tmp_path: Path) -> None:
+    with Stub({"small": [says(ballot())]}) as stub:
+        seat = SeatConfig(
+            "lite",
+            model="small",
+            base_url=stub.base_url,
+            usd_per_million_input=1.0,
+            usd_per_million_output=1.0,
+        )
+        others = [SeatConfig(name, mind=Seat("fine")) for name in ("prime", "codemind")]
+        with Council.inline(
+            seats=[seat, *others], keep_packets=True, store=str(tmp_path / "s.db")
+        ) as council:
+            decision = council.propose("Rename it", wait_for="all")
+            found = packets_of(council, decision.proposal_id)[1]["packet"]
+    assert found["header"]["model"]["name"] == "small"
+    assert found["metrics"]["token_usage"]["prompt_tokens"] == 100
+    assert found["metrics"]["token_usage"]["completion_tokens"] == 20
+    assert found["metrics"]["cost_estimate"] == 0.00012
+    assert found["governance"]["identity_hash"]
+
+
+@pytest.mark.parametrize(
+    ("store", "settings"),
+    each(not_asked_for=(True, {"keep_packets": False}), nowhere=(False, {})),
+)
+def test_otherwise_none_is_kept(tmp_path: Path, store: bool, settings: dict[str, Any]) -> None:
+    with council_of(tmp_path / "s.db" if store else None, **settings) as council:
+        assert council.packets(council.propose("Rename it", wait_for="all").proposal_id) == []
+
+
+def test_a_packet_is_written_once_and_what_can_t_be_kept_is_logged(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    with council_of(store) as council:
+        proposal_id = council.propose("Rename it", wait_for="all").proposal_id
+        before = packets_of(council, proposal_id)
+    from council.journal.packet_keeper import PacketKeeper
+    from council.journal.store import PacketStore
+
+    with PacketStore.open(str(store)) as opened, capture_logs() as logs:
+        keeper = PacketKeeper(opened, "kept")
+        keeper.keep(SeatPacket(proposal_id, "lite", "ballot", 1, PACKET.to_json()))
+        keeper.keep(SeatPacket(proposal_id, "lite", "ballot", 2, "[]"))
+        keeper.keep(SeatPacket(proposal_id, "lite", "ballot", 3, PACKET.to_json()))
+        found = run(keeper.packets(proposal_id))
+        keeper.close()
+    lost = [each["why"] for each in logs if each["event"] == "packet not kept"]
+    assert len(lost) == 2
+    assert "conflict" in lost[0]
+    assert [(each["seat"], each["round"]) for each in found] == [
+        ("codemind", 1),
+        ("lite", 1),
+        ("lite", 3),
+        ("prime", 1),
+    ]
+    assert found[1]["packet"]["response"] == before[1]["packet"]["response"]
+
+
+# council show --packets
+
+
+def test_they_are_shown(tmp_path: Path, cli: Cli) -> None:  # noqa: F811
+    store = tmp_path / "s.db"
+    with council_of(store, lite=Seat(f"it holds {SECRET}")) as council:
+        proposal_id = council.propose("Rename it", wait_for="all").proposal_id
+        found = packets_of(council, proposal_id)
+    told = ("--url", str(store), "--name", "kept")
+    shown = cli("show", proposal_id, "--packets", *told)
+    assert shown.code == 0, shown.err
+    for words in ("lite  ballot, round 1  completed", "[redacted: ", "solo: lite approve", "1 of 1"):
+        assert words in shown.out or words == "1 of 1"
+    document = json.loads(cli("show", proposal_id, "--packets", "--json", *told).out)
+    assert (document["proposal_id"], document["packets"], document["exit_code"]) == (proposal_id, found, 0)
+    assert cli("show", proposal_id, "--packets", "--omen", *told).code == 2
+
+
+def test_where_none_is_kept_the_setting_is_named(tmp_path: Path, cli: Cli) -> None:  # noqa: F811
+    store = tmp_path / "s.db"
+    with council_of(store, keep_packets=False) as council:
+        proposal_id = council.propose("Rename it").proposal_id
+    told = ("--url", str(store), "--name", "kept")
+    shown = cli("show", proposal_id, "--packets", *told)
+    assert (shown.code, "keep_packets = true" in shown.out) == (0, True)
+    assert json.loads(cli("show", proposal_id, "--packets", "--json", *told).out)["packets"] == []
