@@ -15,9 +15,10 @@ from council.agents.mind import Turn as Said
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.seat import case_packets
 from council.agents.seat.case_packets import CasePackets
+from council.protocol import signing
 from council.protocol.cognition import CognitionPacket
 from council.protocol.envelope import Info
-from tests.agents.test_seat import Bench
+from tests.agents.test_seat import COUNCIL_ID, KEY, Bench
 from tests.runtime.harness import in_loop, in_virtual_time, until
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -236,10 +237,7 @@ async def test_work_that_is_withdrawn_or_too_slow_is_aborted() -> None:
 
 
 def opened(bench: Bench, sealed: bytes) -> bytes:
-    from council.protocol import signing
-    from tests.agents.test_seat import COUNCIL_ID, KEY
-
-    return signing.open_from(sealed, KEY, COUNCIL_ID, "lite")
+    return signing.open_to(sealed, KEY, COUNCIL_ID, "lite")
 
 
 @in_loop

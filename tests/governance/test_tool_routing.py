@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from council.core.state import Answer, Ballot, Decision, Escalation, Ruling, Tally
 from council.governance.tool_routing import routed
 from council.protocol.cognition import CognitionPacket
@@ -61,47 +59,47 @@ WAITS = Record(
 NO, YES = (Answer(ID, "ada", approve, "r", "m", "d") for approve in (False, True))
 
 
-@pytest.mark.parametrize(
+@each(
     ("records", "status"),
-    each(
-        nothing=([], "awaiting_confidence"),
-        a_human_is_asked=([WAITS], "awaiting_approval"),
-        approved=([decided("approved", 0.9)], "approved"),
-        approved_by_a_human=([WAITS, decided("approved", answer=YES)], "approved"),
-        denied_by_a_human=([WAITS, decided("rejected", answer=NO)], "user_denied"),
-        rejected=([decided("rejected")], "skipped"),
-        cancelled=([decided("cancelled")], "skipped"),
-        ended_with_others=([Record("seat_died", more={ID: "rejected"})], "skipped"),
-        asked_with_others=([Record("seat_died", more={ID: None})], "awaiting_approval"),
-        under_way=([decided("approved"), use(1)], "approved"),
-        executed=([decided("approved"), use(1), result(1)], "executed"),
-        failed=([decided("approved"), use(1), result(1, "failed")], "failed"),
-        not_begun=([decided("approved"), use(1), result(1, "cancelled")], "skipped"),
-        unknown=([decided("approved"), use(1), result(1, "unknown")], "failed"),
-        too_slow=([decided("approved"), use(1), Record("use_timeout", {"use_id": "u1"})], "failed"),
-        restarted=(
+    [
+        ([], "awaiting_confidence"),
+        ([WAITS], "awaiting_approval"),
+        ([decided("approved", 0.9)], "approved"),
+        ([WAITS, decided("approved", answer=YES)], "approved"),
+        ([WAITS, decided("rejected", answer=NO)], "user_denied"),
+        ([decided("rejected")], "skipped"),
+        ([decided("cancelled")], "skipped"),
+        ([Record("seat_died", more={ID: "rejected"})], "skipped"),
+        ([Record("seat_died", more={ID: None})], "awaiting_approval"),
+        ([decided("approved"), use(1)], "approved"),
+        ([decided("approved"), use(1), result(1)], "executed"),
+        ([decided("approved"), use(1), result(1, "failed")], "failed"),
+        ([decided("approved"), use(1), result(1, "cancelled")], "skipped"),
+        ([decided("approved"), use(1), result(1, "unknown")], "failed"),
+        ([decided("approved"), use(1), Record("use_timeout", {"use_id": "u1"})], "failed"),
+        (
             [decided("approved"), use(1), Record("executor", {"executor": "exec", "run": "r2"}, None)],
             "failed",
         ),
-        restarted_elsewhere=(
+        (
             [decided("approved"), use(1), Record("executor", {"executor": "other", "run": "r2"}, None)],
             "approved",
         ),
-        used_for_another_by_the_next_run=(
+        (
             [decided("approved"), use(1), use(2, run="r2", proposal_id="bbbbbbbb")],
             "failed",
         ),
-        revoked=([decided("approved"), Record("revocation")], "skipped"),
-        revoked_after_it_ran=([decided("approved"), use(1), result(1), Record("revocation")], "executed"),
-        run_by_its_proposer=(
+        ([decided("approved"), Record("revocation")], "skipped"),
+        ([decided("approved"), use(1), result(1), Record("revocation")], "executed"),
+        (
             [
                 decided("approved"),
                 Record("outcome", {"report": {"stage": "act", "ok": True, "text": "done"}}),
             ],
             "executed",
         ),
-        of_another=([Record("result", result(1).data, "bbbbbbbb")], "awaiting_confidence"),
-    ),
+        ([Record("result", result(1).data, "bbbbbbbb")], "awaiting_confidence"),
+    ],
 )
 def test_the_status_follows_the_records(records: list[Record], status: str) -> None:
     assert after(*records).execution_status == status
