@@ -46,21 +46,21 @@ work: ContextVar[object] = ContextVar("work", default=None)
 class SeatBudgetClient:
     """The budget client of a seat. ``signer`` signs its reservations and settlements, and ``say`` sends them.
 
-    ``granted`` and ``settled`` are told the work item that made a call, and its reserved or its actual cost.
+    ``reserving`` is told the work item that makes a call and its cost at worst; ``settled`` also the actual cost.
     """
 
     def __init__(
         self,
         signer: SeatSigner,
         say: Callable[[bytes], None],
-        granted: Callable[[object, Cost], None] = lambda *_: None,
-        settled: Callable[[object, Cost], None] = lambda *_: None,
+        reserving: Callable[[object, Cost], None] = lambda *_: None,
+        settled: Callable[[object, Cost, Cost], None] = lambda *_: None,
     ) -> None:
         self.seat = signer.seat
         self.closed = False
         self._signer = signer
         self._say = say
-        self._granted = granted
+        self._reserving = reserving
         self._settled = settled
         self._asked: dict[str, asyncio.Future[Denial | None]] = {}
         self._open: dict[str, tuple[str, object, Cost]] = {}  # by id: the proposal, the work item, the cost
@@ -91,7 +91,6 @@ class SeatBudgetClient:
         for _ in range(ASKED_MAX):
             call_id, denial = await self._ask(proposal_id, data, worst)
             if denial is None:
-                self._granted(work.get(), worst)
                 return call_id
             why = denial.why
             if not denial.anew:
@@ -105,11 +104,9 @@ class SeatBudgetClient:
         sealed = self._signer.info(proposal_id, "reserve", data, msg_id=call_id)
         answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = answer
-        self._open[call_id] = (
-            proposal_id,
-            work.get(),
-            worst,
-        )  # now it may be granted, even if the wait is cancelled
+        # From now on it may be granted, even if the wait is cancelled.
+        self._open[call_id] = proposal_id, work.get(), worst
+        self._reserving(work.get(), worst)
         try:
             for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
                 self._say(sealed)
@@ -126,6 +123,7 @@ class SeatBudgetClient:
         denial = answer.result()
         if denial is not None:
             del self._open[call_id]
+            self._settled(work.get(), worst, Cost(0))
         return call_id, denial
 
     def _give_up(self, call_id: str, proposal_id: str) -> None:
@@ -151,8 +149,8 @@ class SeatBudgetClient:
             return
         proposal_id, made_for, worst = call
         self._settled(
-            made_for, worst if used is None else used
-        )  # rules 2.6: unknown usage counts as reserved
+            made_for, worst, worst if used is None else used
+        )  # rules 2.6: unknown counts as reserved
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
         failed = {"error": error_kind(error)} if error else {}
         self._say(self._signer.info(proposal_id, "settle", {"call": call_id, **cost, **failed}))

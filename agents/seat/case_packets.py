@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from council.agents.messaging.logs import get_logger
-from council.agents.mind import Case, Cost, Mind, Opinion, Ruling, ShownBallot
+from council.agents.mind import READS_TOKENS, Case, Cost, Mind, Opinion, Ruling, ShownBallot
 from council.agents.seat.plan_stream import sayable
-from council.protocol.errors import CouncilError
 from council.protocol.packet import canonical_json
-from council.protocol.values import plain
+from council.protocol.values import plain, too_large
 
 if TYPE_CHECKING:
     from council.protocol.cognition import CognitionPacket
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 log = get_logger("council.seat")
 
 # The packets, and the characters of their cases, that a seat holds for later rounds; older ones are built anew.
-PACKETS_MAX, PACKETS_CHARS_MAX = 1_000, 8 * 2**20
+PACKETS_MAX, PACKETS_CHARS_MAX = 500, 8 * 2**20
 SESSIONS_MAX = 1_000
 # The size of a packet that is sent. A larger one is sent with its texts and lists cut, first to the first limit.
 PACKET_CHARS_MAX = 64 * 2**10
@@ -48,7 +47,9 @@ class _Round:
     tokens: int = 0
     output_tokens: int = 0
     microusd: int = 0
-    reserved: int = 0
+    reserved: int = 0  # by all calls
+    open_tokens: int = 0  # by calls under way
+    open_microusd: int = 0
 
 
 class CasePackets:
@@ -70,7 +71,11 @@ class CasePackets:
     ) -> None:
         if keeps:  # now, so that no case has to wait until these modules are loaded
             from council.agents.prompting import builder  # noqa: F401
-        self.model: Mapping[str, Any] = {"name": type(mind).__name__, "provider": "council"}
+        self.model: Mapping[str, Any] = {
+            "name": type(mind).__name__,
+            "provider": "council",
+            "context_window_tokens": getattr(mind, "reads_tokens", None) or READS_TOKENS,
+        }
         self._seat = seat
         self._wall = wall
         self._uptime = uptime
@@ -96,7 +101,8 @@ class CasePackets:
         made = await make()
         if (known := self._packets.get(case.proposal_id)) is not None:  # another prompt was faster
             return known[0]
-        return self._put(case.proposal_id, self._begun(case, made), case.chars)
+        begun = self._begun(case, made) if self._keeps else made
+        return self._put(case.proposal_id, begun, case.chars)
 
     def note(self, proposal_id: str, step: str, text: str) -> None:
         """Adds a step of reasoning to the packet of a case."""
@@ -118,13 +124,17 @@ class CasePackets:
         self._change(proposal_id, lambda packet: traced(packet, f"INTERRUPT: {reason}"))
 
     def reserve(self, proposal_id: str, task: str, worst: Cost) -> None:
-        """A call of a model is granted."""
+        """A reservation for a call of a model is asked for."""
         if (work := self._rounds.get((proposal_id, task))) is not None:
             work.reserved += worst.tokens
+            work.open_tokens += worst.tokens
+            work.open_microusd += worst.microusd
 
-    def spend(self, proposal_id: str, task: str, used: Cost) -> None:
-        """A call of a model is settled."""
+    def spend(self, proposal_id: str, task: str, worst: Cost, used: Cost) -> None:
+        """A call is settled, or denied, for which ``worst`` was reserved."""
         if (work := self._rounds.get((proposal_id, task))) is not None:
+            work.open_tokens -= worst.tokens
+            work.open_microusd -= worst.microusd
             work.tokens += used.tokens
             work.output_tokens += used.output_tokens
             work.microusd += used.microusd
@@ -137,7 +147,7 @@ class CasePackets:
             return
         latency_ms = round((self._uptime() - work.began_s) * 1_000)
         ending = self._end(case, task, work, latency_ms, more, thought, why)
-        done = asyncio.get_running_loop().create_task(ending)
+        done = asyncio.get_running_loop().create_task(self._logged(case.proposal_id, ending))
         self._ending.add(done)
         done.add_done_callback(self._ending.discard)
 
@@ -155,6 +165,7 @@ class CasePackets:
         from council.protocol.cognition.lifecycle import began, selected
         from council.protocol.cognition.parts import Model
         from council.protocol.cognition.session import Session
+        from council.protocol.cognition.vocabulary import TargetEngine
 
         key, at = _session_of(case), packet.header.datetime
         call = _call_of(case)
@@ -165,7 +176,10 @@ class CasePackets:
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         fields: dict[str, Any] = {"goal_state": session.goal, "loop_state": session.loop}
-        fields["header"] = packet.header.model_copy(update={"model": Model.from_dict(self.model)})
+        engine = next((each for each in TargetEngine if each.casefold() == self._seat), TargetEngine.COUNCIL)
+        routing = packet.header.routing.model_copy(update={"target_engine": engine})
+        model = Model.from_dict(self.model)
+        fields["header"] = packet.header.model_copy(update={"model": model, "routing": routing})
         if case.action is not None:
             params = plain(dict(case.action.args))
             fields["tool_routing"] = selected(
@@ -205,7 +219,7 @@ class CasePackets:
         usage = TokenUsage(
             prompt_tokens=before.prompt_tokens + (work.tokens - work.output_tokens),
             completion_tokens=before.completion_tokens + work.output_tokens,
-            total_tokens=before.total_tokens + work.tokens,
+            total_tokens=before.total_tokens + work.tokens + work.open_tokens,
             projected_tokens=(before.projected_tokens or 0) + work.reserved,
         )
         packet = ended(
@@ -213,19 +227,19 @@ class CasePackets:
             error=why,
             latency_ms=latency_ms,
             usage=usage,
-            cost_dollars=cost + work.microusd / 1e6,
+            cost_dollars=cost + (work.microusd + work.open_microusd) / 1e6,
         )
         self._put(case.proposal_id, packet, case.chars)
         assert packet.council is not None
-        text = _text_of(packet)
-        if text is None:
-            log.warning("packet not kept", seat=self._seat, proposal=case.proposal_id, why="it is too large")
-            return
-        data = {"task": task, "round": packet.council.iteration_count, "packet": text}
+        data = {"task": task, "round": packet.council.iteration_count, "packet": _text_of(packet)}
+        self._send(case.proposal_id, data)
+
+    async def _logged(self, proposal_id: str, ending: Coroutine[Any, Any, None]) -> None:
+        """Awaits ``ending``. If it fails, that costs the packet only."""
         try:
-            self._send(case.proposal_id, data)
-        except CouncilError as error:
-            log.warning("packet not kept", seat=self._seat, proposal=case.proposal_id, why=error.message)
+            await ending
+        except Exception as error:  # noqa: BLE001 - nobody waits for its result
+            log.warning("packet not kept", seat=self._seat, proposal=proposal_id, why=str(error))
 
     def _watched(self, case: Case, packet: CognitionPacket, why: str) -> CognitionPacket:
         """The packet with what the session shows after this answer or error."""
@@ -284,14 +298,14 @@ def _shown(ballot: ShownBallot) -> Vote:
     )
 
 
-def _text_of(packet: CognitionPacket) -> str | None:
-    """The packet as JSON, with its texts and lists cut as far as it must; None if it is too large all the same."""
+def _text_of(packet: CognitionPacket) -> str:
+    """The packet as JSON, with its texts and lists cut as far as it must. Raises EnvelopeTooLarge."""
     whole = packet.to_dict()
     for chars_max in TEXT_CHARS_MAX:
         text = json.dumps(_cut(whole, chars_max), ensure_ascii=False)
         if len(text) <= PACKET_CHARS_MAX:
             return sayable(text)
-    return None
+    raise too_large("packet", "characters of JSON", PACKET_CHARS_MAX, len(text))
 
 
 def _cut(value: Any, chars_max: int) -> Any:

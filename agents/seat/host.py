@@ -81,7 +81,7 @@ class SeatHost:
         self._budget = SeatBudgetClient(
             self._signer,
             lambda sealed: self.say(sealed),  # ``say`` is set later
-            self._granted,
+            self._reserving,
             self._settled,
         )
         if isinstance(mind, SpendingMind):
@@ -225,13 +225,13 @@ class SeatHost:
     def _send_packet(self, proposal_id: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "packet", data))
 
-    def _granted(self, item: object, worst: Cost) -> None:
+    def _reserving(self, item: object, worst: Cost) -> None:
         if isinstance(item, WorkItem):
             self._packets.reserve(item.proposal_id, item.task_name, worst)
 
-    def _settled(self, item: object, used: Cost) -> None:
+    def _settled(self, item: object, worst: Cost, used: Cost) -> None:
         if isinstance(item, WorkItem):
-            self._packets.spend(item.proposal_id, item.task_name, used)
+            self._packets.spend(item.proposal_id, item.task_name, worst, used)
 
     def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "stream", data, text))

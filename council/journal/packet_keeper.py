@@ -6,26 +6,18 @@ A packet that can't be kept is logged, and costs nothing else.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from council.agents.messaging.logs import get_logger
 from council.journal.record import SeatPacket
 from council.journal.store import PacketStore
 
-if TYPE_CHECKING:
-    from council.protocol.cognition import CognitionPacket
-
 log = get_logger("council.packets")
 
 WAITING_MAX = 1_000  # packets that wait to be redacted; one more is not kept
-# The parts with texts that people, models and tools wrote. The others hold ids, names, figures and hashes.
-_TEXTS = {"content", "context", "reasoning", "response", "metrics", "status"}
-_TEXTS |= {"council", "tool_routing", "loop_state", "goal_state"}
 
 
 class PacketKeeper:
@@ -45,11 +37,11 @@ class PacketKeeper:
             self._lost(packet, f"{WAITING_MAX:,} others wait already")
 
     def _keep(self, packet: SeatPacket) -> None:
-        from council.journal.cognition import kept_packet
+        from council.journal.cognition import kept_packet, redacted_packet
         from council.protocol.cognition import CognitionPacket
 
         try:
-            whole = redacted(CognitionPacket.from_json(packet.text))
+            whole = redacted_packet(CognitionPacket.from_json(packet.text))
             (result,) = self._store.write([kept_packet(self._journal, packet, whole)], datetime.now(UTC))
         except Exception as error:  # noqa: BLE001 - nobody waits for its result
             self._lost(packet, str(error))
@@ -73,32 +65,3 @@ class PacketKeeper:
     def close(self) -> None:
         """Returns once all is written. Blocks."""
         self._executor.shutdown()
-
-
-def redacted(packet: CognitionPacket) -> CognitionPacket:
-    """The packet without secrets and personal data in its texts (rules 3.4). ``privacy`` counts what was removed.
-
-    The hash of its content is that of the redacted content.
-    """
-    from council.action.redact import redact
-    from council.protocol.cognition import CognitionPacket
-    from council.protocol.cognition.parts import Privacy
-
-    counts: Counter[str] = Counter()
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, str):
-            found = redact(value)
-            counts.update(found.counts)
-            return found.text
-        if isinstance(value, dict):
-            return {clean(key): clean(each) for key, each in value.items()}
-        return [clean(each) for each in value] if isinstance(value, list) else value
-
-    whole = packet.to_dict()
-    whole |= {part: clean(whole[part]) for part in _TEXTS}
-    found = CognitionPacket.from_json(json.dumps(whole))
-    removed = [{"kind": kind, "count": count} for kind, count in sorted(counts.items())]
-    privacy = Privacy(pii_detected=bool(counts), pii_redactions=tuple(removed))
-    governance = found.governance.model_copy(update={"privacy": privacy})
-    return found.model_copy(update={"governance": governance}).compute_hashes()

@@ -68,6 +68,7 @@ async def test_a_ballot_completes_the_packet() -> None:
     assert packet.council.mode == "solo"
     assert packet.metrics.latency_ms == 1_000  # of the clock in hand
     assert packet.header.session_id == CASE.proposal_id
+    assert packet.header.routing.target_engine == "Lite"
     assert "Rename it" in packet.content.original_prompt
 
 
@@ -211,6 +212,25 @@ async def test_a_seat_sends_the_packet_after_its_ballot_with_what_it_spent() -> 
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (100, 20, 120)
     assert usage.projected_tokens == 500
     assert packet_in(bench, said).metrics.cost_estimate == 7e-6
+
+
+class Slow(Spender):
+    """A mind whose call never ends."""
+
+    async def review(self, case: Case) -> Opinion:
+        await self.purse.reserve(case.proposal_id, "ballot", "small-1", Cost(500, 20))
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@in_loop
+async def test_a_call_under_way_counts_as_reserved() -> None:
+    bench = Bench(Slow(), keeps_packets=True)
+    (asked,) = await bench.calls([bench.proposal()])
+    await bench.seat.exchange([bench.info("granted", call=bench.opened(asked).msg_id)])
+    said = await bench.calls([bench.info("withdraw")], want=2)
+    metrics = packet_in(bench, said).metrics
+    assert (metrics.token_usage.total_tokens, metrics.cost_estimate) == (500, 20e-6)
 
 
 async def hangs(case: Case) -> Opinion:
