@@ -325,7 +325,7 @@ class SpeakingMind(Protocol):
 class PacketSource(Protocol):
     """The cognition packets that a seat holds for its mind, one for each case."""
 
-    model: Mapping[str, Any]  # the fields of a packet's ``header.model``
+    model: Mapping[str, Any]  # fields of a packet's ``header.model``
 
     async def of(self, case: Case, make: Callable[[], Awaitable[CognitionPacket]]) -> CognitionPacket:
         """The packet of a case. If there is none yet, it is the one that ``make`` builds."""

@@ -114,16 +114,7 @@ class ModelMind:
         self.prompter.set_budget(budget)  # its shortening steps may call models too
 
     def set_packets(self, packets: PacketSource) -> None:
-        endpoint = self.endpoint
-        packets.model = {
-            "name": endpoint.model,
-            "provider": endpoint.provider or "openai",
-            "context_window_tokens": self.prompter.common.mtu,
-            "max_output_tokens": endpoint.max_output_tokens,
-            "temperature": endpoint.temperature,
-            "top_p": endpoint.top_p,
-            "allow_tools": False,
-        }
+        packets.model = {"name": self.endpoint.model, "provider": self.endpoint.provider or "openai"}
         self.prompter.set_packets(packets)
 
     def set_plan_stream(self, stream: PlanStream) -> None:

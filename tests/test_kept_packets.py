@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
-from council.journal.record import SeatPacket
+from council.journal import cognition
+from council.journal.packet_keeper import PacketKeeper
+from council.journal.store import PacketStore
 from council.protocol.cognition import CognitionPacket
-from council.protocol.errors import Refused
-from tests.cli.conftest import Cli, cli, home  # noqa: F401
+from council.protocol.envelope import Envelope
+from tests.cli.conftest import Cli, cli, home, up  # noqa: F401
 from tests.logged import capture_logs
 from tests.models.stub import Stub, ballot, says
 from tests.patience import until
-from tests.runtime.harness import run
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 PACKET = CognitionPacket.from_dict(
@@ -45,15 +48,22 @@ def council_of(store: Path | None, **more: Any) -> Council:
 
 
 def packets_of(council: Council, proposal_id: str, count: int = 3) -> list[dict[str, Any]]:
-    """The packets of a proposal, once there are that many: a seat sends them after its ballot."""
-    return until(lambda: found if len(found := council.packets(proposal_id)) >= count else [])
+    """The packets of a proposal, once that many are kept: a seat sends them after its ballot."""
+    entries = list(council.history(proposal=proposal_id, newest_first=False))
+    with PacketStore.open(str(council.config.store), read_only=True) as store:
+
+        def read() -> list[dict[str, Any]]:
+            found = cognition.packets_of(store, council.name, proposal_id, entries, datetime.now(UTC))
+            return found if len(found) >= count else []
+
+        return until(read)
 
 
 def test_each_seat_s_packet_is_kept_and_can_be_read_again(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     with council_of(store, prime=Seat("risky", "high")) as council:
         decision = council.propose("Rename it", wait_for="all")
-        found = packets_of(council, decision.proposal_id[:8], 4)
+        found = packets_of(council, decision.proposal_id, 4)
         assert [(each["seat"], each["task"], each["round"]) for each in found] == [
             ("codemind", "ballot", 1),
             ("lite", "ballot", 1),
@@ -65,10 +75,7 @@ def test_each_seat_s_packet_is_kept_and_can_be_read_again(tmp_path: Path) -> Non
     assert ruled.council is not None
     assert {vote.agent for vote in ruled.council.votes} == {"prime", "lite", "codemind"}
     with council_of(store) as council:
-        assert council.packets(decision.proposal_id) == found
-        assert [entry.kind for entry in council.history(proposal=decision.proposal_id)].count("ballot") == 3
-        with pytest.raises(Refused):
-            council.packets("ffffffff")
+        assert packets_of(council, decision.proposal_id) == found
 
 
 def test_the_tool_follows_what_the_executor_did(tmp_path: Path) -> None:
@@ -127,37 +134,55 @@ def test_a_model_s_packet_has_its_tokens_and_its_name(tmp_path: Path) -> None:
     assert found["governance"]["identity_hash"]
 
 
-@pytest.mark.parametrize(("store", "settings"), [(True, {"keep_packets": False}), (False, {})])
-def test_otherwise_none_is_kept(tmp_path: Path, store: bool, settings: dict[str, Any]) -> None:
-    with council_of(tmp_path / "s.db" if store else None, **settings) as council:
-        assert council.packets(council.propose("Rename it", wait_for="all").proposal_id) == []
+def sent(proposal_id: str, number: int, text: str) -> Envelope:
+    data = {"proposal_id": proposal_id, "task": "ballot", "round": number, "packet": text}
+    return Envelope.build(
+        msg_id="bbbbbbbb",
+        timestamp=datetime(2026, 1, 2, tzinfo=UTC),
+        sender="lite",
+        role="voter",
+        type="INFO",
+        parent_id=proposal_id,
+        content={"kind": "packet", "data": data},
+    )
 
 
 def test_a_packet_is_written_once_and_what_can_t_be_kept_is_logged(tmp_path: Path) -> None:
-    store = tmp_path / "s.db"
-    with council_of(store) as council:
+    with council_of(tmp_path / "s.db") as council:
         proposal_id = council.propose("Rename it", wait_for="all").proposal_id
         before = packets_of(council, proposal_id)
-    from council.journal.packet_keeper import PacketKeeper
-    from council.journal.store import PacketStore
-
-    with PacketStore.open(str(store)) as opened, capture_logs() as logs:
-        keeper = PacketKeeper(opened, "kept")
-        keeper.keep(SeatPacket(proposal_id, "lite", "ballot", 1, PACKET.to_json()))
-        keeper.keep(SeatPacket(proposal_id, "lite", "ballot", 2, "[]"))
-        keeper.keep(SeatPacket(proposal_id, "lite", "ballot", 3, PACKET.to_json()))
-        found = run(keeper.packets(proposal_id))
-        keeper.close()
+        with PacketStore.open(str(council.config.store)) as opened, capture_logs() as logs:
+            keeper = PacketKeeper(opened, council.name)
+            for number, text in (
+                (1, PACKET.to_json()),
+                (2, "[]"),
+                (11, PACKET.to_json()),
+                (3, PACKET.to_json()),
+            ):
+                keeper.keep(sent(proposal_id, number, text))
+            keeper.close()
+        found = packets_of(council, proposal_id, 4)
     lost = [each["why"] for each in logs if each["event"] == "packet not kept"]
-    assert len(lost) == 2
+    assert len(lost) == 3
     assert "conflict" in lost[0]
-    assert [(each["seat"], each["round"]) for each in found] == [
-        ("codemind", 1),
-        ("lite", 1),
-        ("lite", 3),
-        ("prime", 1),
-    ]
-    assert found[1]["packet"]["response"] == before[1]["packet"]["response"]
+    assert "expected 0 to 10" in lost[2]
+    rounds = [(each["seat"], each["round"]) for each in found]
+    assert rounds == [("codemind", 1), ("lite", 1), ("lite", 3), ("prime", 1)]
+    assert found[1] == before[1]
+
+
+def test_a_flood_of_packets_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("council.journal.packet_keeper.WAITING_MAX", 1)
+    with PacketStore.open(str(tmp_path / "s.db")) as opened, capture_logs() as logs:
+        keeper = PacketKeeper(opened, "kept")
+        held = threading.Event()
+        keeper._executor.submit(held.wait)
+        for number in (1, 2):
+            keeper.keep(sent("aaaaaaaa", number, PACKET.to_json()))
+        held.set()
+        keeper.close()
+        assert len(opened.find(datetime.now(UTC), packet_type="cognition").packets) == 1
+    assert [each["why"] for each in logs if each["event"] == "packet not kept"] == ["1 others wait already"]
 
 
 # council show --packets
@@ -172,7 +197,7 @@ def test_they_are_shown(tmp_path: Path, cli: Cli) -> None:  # noqa: F811
     shown = cli("show", proposal_id, "--packets", *told)
     assert shown.code == 0, shown.err
     for words in (
-        "lite  ballot, round 1  completed",
+        "lite ballot, round 1: completed",
         "[redacted: ",
         "solo: lite approve",
         "Summary: Rename it",
@@ -191,3 +216,10 @@ def test_where_none_is_kept_the_setting_is_named(tmp_path: Path, cli: Cli) -> No
     shown = cli("show", proposal_id, "--packets", *told)
     assert (shown.code, "keep_packets = true" in shown.out) == (0, True)
     assert json.loads(cli("show", proposal_id, "--packets", "--json", *told).out)["packets"] == []
+
+
+def test_a_council_in_memory_keeps_none(cli: Cli, up: Callable[[Council], Council]) -> None:  # noqa: F811
+    council = up(council_of(None))
+    proposal_id = council.propose("Rename it").proposal_id
+    shown = cli("show", proposal_id, "--packets", "--name", council.name)
+    assert (shown.code, "in the council's store alone" in shown.err) == (2, True)

@@ -132,14 +132,6 @@ def test_a_client_behind_the_socket_is_an_ordinary_client() -> None:
     assert status["sessions"] == ["ada-client"]
 
 
-def test_cognition_packets_are_read_through_it(state: Path) -> None:
-    settings = {"keep_packets": True, "store": str(state / "s.db")}
-    with Host(**settings), Council.connect(name=NAME) as council:
-        proposal_id = council.propose("Rename the variable total to sum", wait_for="all").proposal_id
-        found = until(lambda: kept if len(kept := council.packets(proposal_id)) == 3 else [])
-    assert [each["packet"]["status"]["state"] for each in found] == ["completed"] * 3
-
-
 def test_an_escalation_is_answered_with_the_humans_own_key() -> None:
     with Host(), Council.connect(name=NAME) as council:
         asked = council.propose("Drop the production database", risk="high", action={"tool": "x", "args": {}})

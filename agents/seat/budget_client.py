@@ -44,26 +44,16 @@ work: ContextVar[object] = ContextVar("work", default=None)
 
 
 class SeatBudgetClient:
-    """The budget client of a seat. ``signer`` signs its reservations and settlements, and ``say`` sends them.
+    """The budget client of a seat. ``signer`` signs its reservations and settlements, and ``say`` sends them."""
 
-    ``reserving`` is told the work item that makes a call and its cost at worst; ``settled`` also the actual cost.
-    """
-
-    def __init__(
-        self,
-        signer: SeatSigner,
-        say: Callable[[bytes], None],
-        reserving: Callable[[object, Cost], None] = lambda *_: None,
-        settled: Callable[[object, Cost, Cost], None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, signer: SeatSigner, say: Callable[[bytes], None]) -> None:
         self.seat = signer.seat
         self.closed = False
         self._signer = signer
         self._say = say
-        self._reserving = reserving
-        self._settled = settled
         self._asked: dict[str, asyncio.Future[Denial | None]] = {}
         self._open: dict[str, tuple[str, object, Cost]] = {}  # by id: the proposal, the work item, the cost
+        self._spent: dict[object, list[Cost]] = {}  # by work item: of its settled calls
         self._given_up: OrderedDict[str, str] = OrderedDict()
 
     def hand_to(self, mind: SpendingMind) -> None:
@@ -106,7 +96,6 @@ class SeatBudgetClient:
         self._asked[call_id] = answer
         # From now on it may be granted, even if the wait is cancelled.
         self._open[call_id] = proposal_id, work.get(), worst
-        self._reserving(work.get(), worst)
         try:
             for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
                 self._say(sealed)
@@ -123,7 +112,6 @@ class SeatBudgetClient:
         denial = answer.result()
         if denial is not None:
             del self._open[call_id]
-            self._settled(work.get(), worst, Cost(0))
         return call_id, denial
 
     def _give_up(self, call_id: str, proposal_id: str) -> None:
@@ -143,22 +131,28 @@ class SeatBudgetClient:
         elif denial is None and call_id in self._given_up:  # its settlement arrived before its reservation
             self._open[call_id] = self._given_up[call_id], None, Cost(0)
             self.settle(call_id, Cost(0))
+            self._spent.pop(None, None)
 
     def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
         if (call := self._open.pop(call_id, None)) is None:
             return
         proposal_id, made_for, worst = call
-        self._settled(
-            made_for, worst, worst if used is None else used
-        )  # rules 2.6: unknown counts as reserved
+        self._spent.setdefault(made_for, []).append(worst if used is None else used)
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
         failed = {"error": error_kind(error)} if error else {}
         self._say(self._signer.info(proposal_id, "settle", {"call": call_id, **cost, **failed}))
+
+    def spent(self, on: object) -> list[Cost]:
+        """The costs of a work item's calls. One under way, or of unknown usage, counts as reserved (rules 2.6)."""
+        return self._spent.get(on, []) + [
+            worst for _, made_for, worst in self._open.values() if made_for is on
+        ]
 
     def close(self, ended: object) -> None:
         """Settles the calls that a finished work item left open, as unknown."""
         for call_id in [each for each, (_, made_for, _) in self._open.items() if made_for is ended]:
             self.settle(call_id, None)
+        self._spent.pop(ended, None)
 
 
 def error_kind(error: str) -> str:

@@ -17,7 +17,6 @@ from council.agents.messaging import spans as tracing
 from council.agents.mind import (
     Action,
     Case,
-    Cost,
     Mind,
     Observation,
     ObservingMind,
@@ -78,12 +77,7 @@ class SeatHost:
         )
         if isinstance(mind, PacketMind):
             mind.set_packets(self._packets)
-        self._budget = SeatBudgetClient(
-            self._signer,
-            lambda sealed: self.say(sealed),  # ``say`` is set later
-            self._reserving,
-            self._settled,
-        )
+        self._budget = SeatBudgetClient(self._signer, lambda sealed: self.say(sealed))  # ``say`` is set later
         if isinstance(mind, SpendingMind):
             self._budget.hand_to(mind)
         run = MindRunner(name, mind, spans, policy).run
@@ -186,7 +180,7 @@ class SeatHost:
             # It is sent before the ballot, which may decide the proposal: then it would be too late (rules 1.8).
             sealed.insert(0, self._signer.escalation(item.proposal_id, thought.escalate))
         self._remember_and_say(item, sealed)
-        self._packets.finish(item.case, item.task_name, item.more, thought)
+        self._end_round(item, thought)
 
     def _send_observation(self, item: WorkItem, stage: ObservedStage, thought: Any) -> None:
         if not isinstance(thought, Observation):
@@ -209,13 +203,13 @@ class SeatHost:
         sealed = self._signer.info(item.proposal_id, "fault", data, why)
         if item.observed is None:
             self._remember_and_say(item, [sealed])
-            self._packets.finish(item.case, item.task_name, why=why)
+            self._end_round(item, why=why)
         else:
             self.say(sealed)
 
     def _ended(self, item: WorkItem) -> None:
         if item.observed is None:
-            self._packets.finish(item.case, item.task_name, why="its work was withdrawn")
+            self._end_round(item, why="its work was withdrawn")
         if item.task_name == "ballot":
             self._stream.close(item.proposal_id)
         elif item.observed is not None:
@@ -225,13 +219,8 @@ class SeatHost:
     def _send_packet(self, proposal_id: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "packet", data))
 
-    def _reserving(self, item: object, worst: Cost) -> None:
-        if isinstance(item, WorkItem):
-            self._packets.reserve(item.proposal_id, item.task_name, worst)
-
-    def _settled(self, item: object, worst: Cost, used: Cost) -> None:
-        if isinstance(item, WorkItem):
-            self._packets.spend(item.proposal_id, item.task_name, worst, used)
+    def _end_round(self, item: WorkItem, thought: Any = None, why: str = "") -> None:
+        self._packets.finish(item, self._budget.spent(item), thought, why)
 
     def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "stream", data, text))

@@ -51,12 +51,11 @@ from council.kinds.text import line
 from council.protocol.envelope import SUMMARY_CHARS_MAX, Envelope, Requester
 from council.protocol.errors import CallerError, CouncilError
 from council.runtime.open_escalations import OpenEscalation, opened
-from council.runtime.questions import AskDecision, AskEscalations, AskHistory, AskPackets, AskTokens
+from council.runtime.questions import AskDecision, AskEscalations, AskHistory, AskTokens
 from council.runtime.token_standing import TokenStanding
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
-    from council.journal.episodes import Queries
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -456,31 +455,13 @@ class AsyncCouncil:
         from council.journal import episodes  # its models cost each start some milliseconds
         from council.protocol.omen import to_dict
 
-        return [to_dict(packet) for packet in await self._answered(episodes.episode(proposal_id))]
-
-    @_on_its_loop
-    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
-        """Returns the cognition packets of a proposal, by seat and round: ``seat``, ``task``, ``round``, ``packet``.
-
-        Each packet is JSON data. Its tool's state is that of the journal's records now. Packets are kept if the
-        setting ``keep_packets`` is true and the council has a store; otherwise there are none. ``proposal_id`` may be
-        its first 4 or more characters. Raises as ``episode`` does.
-        """
-        from council.journal import cognition, episodes
-
-        proposal_id, records = await self._answered(episodes.records(proposal_id))
-        kept = await self._handle.session.ask(AskPackets(proposal_id))
-        return cognition.completed(kept, proposal_id, records)
-
-    async def _answered(self, queries: Queries[T]) -> T:
-        """The result of ``queries``, whose pages the council's history gives."""
+        queries = episodes.episode(proposal_id)
         try:
             asked = next(queries)
             while True:
                 asked = queries.send(await self._handle.session.ask(AskHistory(wanted(asked))))
         except StopIteration as done:
-            result: T = done.value
-            return result
+            return [to_dict(packet) for packet in done.value]
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         if type(after) is not int:

@@ -178,7 +178,6 @@ class Council:
     status = blocking(AsyncCouncil.status)
     history = blocking(AsyncCouncil.history)
     episode = blocking(AsyncCouncil.episode)
-    packets = blocking(AsyncCouncil.packets)
 
     propose_many = blocking_many(AsyncCouncil.propose_many)
 

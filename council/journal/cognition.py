@@ -7,7 +7,7 @@ Its tool's state is not kept with it: it follows from the journal's records when
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -15,34 +15,35 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from council.action.redact import redact
 from council.governance.tool_routing import Kept, routed
 from council.journal.queries import PAGE_MAX
-from council.journal.record import SeatPacket
 from council.journal.store import PacketStore
+from council.kinds.incoming import Incoming
 from council.protocol.cognition import CognitionPacket
 from council.protocol.cognition.parts import Privacy
+from council.protocol.envelope import Envelope
 from council.protocol.packet import PacketEnvelopeIn, PacketMetadata
 from council.protocol.values import plain
 
 PACKET_TYPE = "cognition"
+ROUNDS_MAX = 10  # of one seat on one case: a ballot, a second try, a ruling, and some after restarts
 # The parts with texts that people, models and tools wrote. The others hold ids, names, figures and hashes.
 _TEXTS = {"content", "context", "reasoning", "response", "metrics", "status"}
 _TEXTS |= {"council", "tool_routing", "loop_state", "goal_state"}
 
 
-def kept_packet(journal: str, of: SeatPacket, packet: CognitionPacket) -> PacketEnvelopeIn:
-    """A seat's packet as the store takes it; ``packet`` takes the place of its text. Raises EnvelopeError."""
-    thread = _thread(journal, of.proposal_id)
-    payload = {
-        "proposal_id": of.proposal_id,
-        "seat": of.seat,
-        "task": of.task,
-        "round": of.round,
-        "packet": packet.to_dict(),
-    }
+def kept_packet(journal: str, envelope: Envelope) -> PacketEnvelopeIn:
+    """The packet in a seat's envelope, redacted, as the store takes it. Raises EnvelopeError."""
+    said = Incoming(envelope)
+    task, number = (
+        said.word("task", ("ballot", "ruling"), "'ballot' or 'ruling'"),
+        said.amount("round", ROUNDS_MAX),
+    )
+    packet = redacted_packet(CognitionPacket.from_json(said.fact("packet", str)))
+    thread = _thread(journal, said.proposal_id)
     return PacketEnvelopeIn.build(
-        packet_id=uuid5(thread, f"{of.seat}/{of.task}/{of.round}"),
+        packet_id=uuid5(thread, f"{said.sender}/{task}/{number}"),
         packet_type=PACKET_TYPE,
-        payload=payload,
-        metadata=PacketMetadata(agent=of.seat),
+        payload={"seat": said.sender, "task": task, "round": number, "packet": packet.to_dict()},
+        metadata=PacketMetadata(agent=said.sender),
         thread_id=thread,
     )
 
@@ -52,20 +53,19 @@ def _thread(journal: str, proposal_id: str) -> UUID:
     return uuid5(NAMESPACE_URL, f"council:{journal}/{proposal_id}/{PACKET_TYPE}")
 
 
-def packets_of(store: PacketStore, journal: str, proposal_id: str, now: datetime) -> list[dict[str, Any]]:
-    """The packets that are kept of a proposal, by seat and round: seat, task, round and packet. Raises StoreError."""
-    thread = _thread(journal, proposal_id)
-    found = store.find(now, thread_id=thread, packet_type=PACKET_TYPE, limit=PAGE_MAX).packets
-    kept = [plain(each.payload) for each in found]
-    return sorted(kept, key=lambda each: (each["seat"], each["round"]))
-
-
-def completed(
-    kept: Iterable[Mapping[str, Any]], proposal_id: str, records: Iterable[Kept]
+def packets_of(
+    store: PacketStore, journal: str, proposal_id: str, records: Sequence[Kept], now: datetime
 ) -> list[dict[str, Any]]:
-    """Kept packets with their tool's state by the records of their proposal. Raises EnvelopeError."""
-    records, found = list(records), []
-    for each in kept:
+    """The packets that are kept of a proposal, by seat and round: seat, task, round and packet, as JSON data.
+
+    The state of their tool is that of the proposal's ``records``. Raises StoreError.
+    """
+    thread = _thread(journal, proposal_id)
+    kept = store.find(now, thread_id=thread, packet_type=PACKET_TYPE, limit=PAGE_MAX).packets
+    found = []
+    for each in sorted(
+        (plain(each.payload) for each in kept), key=lambda each: (each["seat"], each["round"])
+    ):
         packet = routed(CognitionPacket.from_dict(each["packet"]), proposal_id, records).to_dict()
         if (routing := packet["tool_routing"]) is not None:  # its texts are the journal's now
             packet["tool_routing"] = redacted(routing, Counter())

@@ -1,23 +1,26 @@
 """Keeps the cognition packets that seats send, redacted, in the store beside the journal.
 
-A packet that can't be kept is logged, and costs nothing else.
+They change nothing, so like pieces of streams they are not journaled. One that can't be kept is logged.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
 
 from council.agents.messaging.logs import get_logger
-from council.journal.record import SeatPacket
 from council.journal.store import PacketStore
+from council.protocol.envelope import Envelope, Info
 
 log = get_logger("council.packets")
 
 WAITING_MAX = 1_000  # packets that wait to be redacted; one more is not kept
+
+
+def is_packet(envelope: Envelope) -> bool:
+    """Whether it is a seat's cognition packet, which is no event."""
+    return isinstance(envelope.content, Info) and envelope.content.kind == "packet"
 
 
 class PacketKeeper:
@@ -29,38 +32,27 @@ class PacketKeeper:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"packets-{journal}")
         self._slots = threading.BoundedSemaphore(WAITING_MAX)
 
-    def keep(self, packet: SeatPacket) -> None:
-        """Has a packet kept. Does not block."""
+    def keep(self, envelope: Envelope) -> None:
+        """Has the packet in an envelope kept. Does not block."""
         if self._slots.acquire(blocking=False):
-            self._executor.submit(self._keep, packet)
+            self._executor.submit(self._keep, envelope)
         else:
-            self._lost(packet, f"{WAITING_MAX:,} others wait already")
+            self._lost(envelope, f"{WAITING_MAX:,} others wait already")
 
-    def _keep(self, packet: SeatPacket) -> None:
-        from council.journal.cognition import kept_packet, redacted_packet
-        from council.protocol.cognition import CognitionPacket
+    def _keep(self, envelope: Envelope) -> None:
+        from council.journal.cognition import kept_packet  # its models cost each start some milliseconds
 
         try:
-            whole = redacted_packet(CognitionPacket.from_json(packet.text))
-            (result,) = self._store.write([kept_packet(self._journal, packet, whole)], datetime.now(UTC))
-        except Exception as error:  # noqa: BLE001 - nobody waits for its result
-            self._lost(packet, str(error))
-        else:
+            (result,) = self._store.write([kept_packet(self._journal, envelope)], datetime.now(UTC))
             if result.error_message is not None:
-                self._lost(packet, result.error_message)
+                self._lost(envelope, result.error_message)
+        except Exception as error:  # noqa: BLE001 - nobody waits for its result
+            self._lost(envelope, str(error))
         finally:
             self._slots.release()
 
-    def _lost(self, packet: SeatPacket, why: str) -> None:
-        log.warning("packet not kept", seat=packet.seat, proposal=packet.proposal_id, why=why)
-
-    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
-        """The packets of a proposal, with all that was to be kept before. Raises StoreError."""
-        from council.journal.cognition import packets_of
-
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, packets_of, self._store, self._journal, proposal_id, datetime.now(UTC)
-        )
+    def _lost(self, envelope: Envelope, why: str) -> None:
+        log.warning("packet not kept", seat=envelope.sender, proposal=envelope.parent_id, why=why)
 
     def close(self) -> None:
         """Returns once all is written. Blocks."""

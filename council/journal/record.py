@@ -9,7 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -20,6 +20,7 @@ from council.core.events import Event
 from council.core.state import Decision, Escalation, Moment, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.kinds.table import JOURNALED
+from council.protocol.envelope import Envelope
 from council.protocol.errors import ReplayDiverged, StoreError
 
 COMMITS_MAX = 10_000  # this many are counted until they are read
@@ -97,16 +98,6 @@ class Snapshot(NamedTuple):
     added: Mapping[int, tuple[bytes, bytes]]
 
 
-class SeatPacket(NamedTuple):
-    """A seat's cognition packet after its ``round``, from 1, in which its ``task`` ended; ``text`` is its JSON."""
-
-    proposal_id: str
-    seat: str
-    task: str
-    round: int
-    text: str
-
-
 class Restorable(Protocol):
     """The writer of a journal: ``Journal.recover`` hands it what the journal keeps."""
 
@@ -175,12 +166,8 @@ class Journal(ABC):
     def tend(self) -> None:  # noqa: B027
         """Does upkeep that is due. It is called from time to time."""
 
-    def keep_packet(self, packet: SeatPacket) -> None:  # noqa: B027 - a journal in memory keeps none
-        """Keeps a seat's cognition packet. Does not block."""
-
-    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
-        """The cognition packets of a proposal that are kept; none by a journal in memory."""
-        return []
+    def keep_packet(self, envelope: Envelope) -> None:  # noqa: B027 - a journal in memory keeps none
+        """Keeps the cognition packet in a seat's envelope (``packet_keeper``). Does not block."""
 
     @abstractmethod
     async def history(self, asked: Wanted) -> HistoryPage:

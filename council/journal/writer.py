@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 from council.agents.messaging.logs import get_logger
@@ -27,10 +27,11 @@ from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
 from council.journal.packet_keeper import PacketKeeper
 from council.journal.packets import Descent, Packer, packet_id, unpacked
-from council.journal.record import Journal, Record, Restorable, SeatPacket, Snapshot
+from council.journal.record import Journal, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
 from council.journal.search_words import ENTER_AT
 from council.journal.store import PacketStore
+from council.protocol.envelope import Envelope
 from council.protocol.errors import (
     PASSING,
     CheckpointRefused,
@@ -260,11 +261,8 @@ class DurableJournal(Journal):
     def decided(self, position: int) -> bytes:
         return self._snapshots.decided(position)
 
-    def keep_packet(self, packet: SeatPacket) -> None:
-        self._packets.keep(packet)
-
-    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
-        return await self._packets.packets(proposal_id)
+    def keep_packet(self, envelope: Envelope) -> None:
+        self._packets.keep(envelope)
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:

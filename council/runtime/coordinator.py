@@ -21,9 +21,9 @@ from council.agents.messaging.timer import Timer
 from council.core.state import Decision, Rules
 from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
+from council.journal.packet_keeper import is_packet
 from council.journal.record import Journal
 from council.protocol import signing
-from council.protocol.envelope import Envelope
 from council.protocol.errors import (
     CouncilClosed,
     CouncilError,
@@ -44,14 +44,12 @@ from council.runtime.questions import (
     AskEscalations,
     AskEvents,
     AskHistory,
-    AskPackets,
     AskPages,
     AskStatus,
     AskTokens,
     Question,
 )
 from council.runtime.read_back import ReadBack
-from council.runtime.seat_packets import is_packet, packet_of
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Transport
@@ -265,16 +263,11 @@ class Coordinator:
         now = self._clock.now()
         for opened in map(self._driver.open, items):
             if opened.envelope is not None and is_packet(opened.envelope):
-                self._keep_packet(opened.envelope)
+                if self._driver.knows(opened.envelope.parent_id or ""):
+                    self._journal.keep_packet(opened.envelope)
             elif self._driver.receive(opened, now) is not None:
                 self._read_back.receive_later(opened.sealed)
         self._settle()
-
-    def _keep_packet(self, envelope: Envelope) -> None:
-        try:
-            self._journal.keep_packet(packet_of(envelope, self._driver.state))
-        except CouncilError as error:
-            log.warning("packet not kept", seat=envelope.sender, why=error.message)
 
     def _receive_late(self, opened: Opened) -> Away | None:
         if self._broken is not None:
@@ -304,8 +297,6 @@ class Coordinator:
                 answer = await self.history(asked.wanted)
             case AskEvents():
                 answer = await self.events(asked.after, asked.limit, asked.wait_s)
-            case AskPackets():
-                answer = await self.packets(asked.proposal_id)
             case AskTokens():
                 answer = await self.tokens(asked.proposal_id)
             case AskPages():  # it serves none itself
@@ -365,11 +356,6 @@ class Coordinator:
         """A page of the journal's records."""
         self._refuse_if_broken()
         return await self._journal.history(wanted)
-
-    async def packets(self, proposal_id: str) -> list[dict[str, Any]]:
-        """The cognition packets of a proposal that are kept. Raises StoreError."""
-        self._refuse_if_broken()
-        return await self._journal.packets(proposal_id)
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
         """Up to ``limit`` events after a cursor; waits up to ``wait_s`` for the first. Raises PositionLost."""

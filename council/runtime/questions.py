@@ -50,12 +50,6 @@ class AskHistory(Question[HistoryPage], frozen=True, tag="history"):
     wanted: Wanted
 
 
-class AskPackets(Question[list[dict[str, Any]]], frozen=True, tag="packets"):
-    """The cognition packets of a proposal that are kept: seat, task, round, and the packet as JSON data."""
-
-    proposal_id: str
-
-
 class AskEvents(Question[list[dict[str, Any]]], frozen=True, tag="events"):
     """Up to ``limit`` events after a cursor; waits up to ``wait_s`` for the first."""
 

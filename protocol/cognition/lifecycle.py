@@ -6,28 +6,31 @@ decision, is approved or not, and is executed or fails. At most ``max_reinjectio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import (
     Council,
+    Model,
     ReflectionLog,
     SelectedTool,
-    TokenUsage,
     ToolExecutionResult,
     ToolRoutingState,
     Vote,
 )
-from council.protocol.cognition.vocabulary import PacketState, ToolExecutionStatus
+from council.protocol.cognition.vocabulary import PacketState, TargetEngine, ToolExecutionStatus
 
 # The words for a vote in an envelope and in a packet (the fields' document: one mapping, in one place).
 DECISIONS = {"yes": "approve", "no": "reject", "abstain": "abstain"}
 
 
-def began(packet: CognitionPacket) -> CognitionPacket:
-    """A mind works on the packet."""
-    return _with(packet, "status", finalized=False, state=PacketState.PROCESSING)
+def began(packet: CognitionPacket, seat: str, model: Mapping[str, Any]) -> CognitionPacket:
+    """The mind of a seat works on the packet; ``model`` are fields of ``header.model``."""
+    engine = next((each for each in TargetEngine if each.casefold() == seat), TargetEngine.COUNCIL)
+    routing = packet.header.routing.model_copy(update={"target_engine": engine})
+    packet = _with(packet, "header", routing=routing, model=Model.from_dict(model))
+    return _with(packet, "status", state=PacketState.PROCESSING)
 
 
 def traced(packet: CognitionPacket, line: str) -> CognitionPacket:
@@ -50,69 +53,73 @@ def answered(packet: CognitionPacket, candidate: str, confidence: float) -> Cogn
     return _with(packet, "response", candidate=candidate, confidence=confidence)
 
 
-def voted(packet: CognitionPacket, votes: Sequence[Vote], mode: str) -> CognitionPacket:
-    """The packet with the votes as its seat knows them, after one more round. Without ``votes`` the earlier stay."""
+def voted(
+    packet: CognitionPacket, votes: Iterable[tuple[str, str, str, float]], mode: str
+) -> CognitionPacket:
+    """The packet after one more round, with the votes that its seat knows: seat, vote, reason, confidence."""
     before = packet.council or Council()
-    votes = tuple(votes) or before.votes
+    known = tuple(
+        Vote(agent=seat, decision=DECISIONS[vote], reason=reason, confidence=confidence)
+        for seat, vote, reason, confidence in votes
+    )
     section = Council(
         mode=mode,
-        participants=tuple(vote.agent for vote in votes),
-        votes=votes,
+        participants=tuple(vote.agent for vote in known) or before.participants,
+        votes=known or before.votes,
         iteration_count=before.iteration_count + 1,
     )
     return packet.model_copy(update={"council": section})
 
 
 def ended(
-    packet: CognitionPacket,
-    *,
-    error: str = "",
-    latency_ms: int,
-    usage: TokenUsage,
-    cost_dollars: float | None,
+    packet: CognitionPacket, *, error: str, latency_ms: int, tokens: int, output_tokens: int, dollars: float
 ) -> CognitionPacket:
-    """The packet with its final metrics: COMPLETED, or ABORTED if there is an ``error``. ``latency_ms`` is added."""
-    metrics = packet.metrics
+    """The packet after a round: COMPLETED, or ABORTED if there is an ``error``. The figures are added to its own."""
+    metrics, usage = packet.metrics, packet.metrics.token_usage
+    usage = usage.model_copy(
+        update={
+            "prompt_tokens": usage.prompt_tokens + tokens - output_tokens,
+            "completion_tokens": usage.completion_tokens + output_tokens,
+            "total_tokens": usage.total_tokens + tokens,
+        }
+    )
     packet = _with(
         packet,
         "metrics",
         token_usage=usage,
         latency_ms=metrics.latency_ms + latency_ms,
-        cost_estimate=cost_dollars,
+        cost_estimate=(metrics.cost_estimate or 0.0) + dollars,
         errors=(*metrics.errors, error) if error else metrics.errors,
     )
     state = PacketState.ABORTED if error else PacketState.COMPLETED
     return _with(packet, "status", finalized=True, state=state)
 
 
-# The packet's tool
-
-
 def selected(
-    routing: ToolRoutingState | None, tool: str, params: Mapping[str, Any], why: str, confidence: float
-) -> ToolRoutingState:
-    """The tool that is asked for; it waits until it is reviewed."""
+    packet: CognitionPacket, tool: str, params: Mapping[str, Any], why: str, confidence: float
+) -> CognitionPacket:
+    """The packet with the tool that is asked for; it waits until the council has decided."""
     choice = SelectedTool(
         tool_name=tool, params=params, selection_reasoning=why, selection_confidence=confidence
     )
-    return (routing or ToolRoutingState()).model_copy(
-        update={
-            "needs_tool": True,
-            "routing_requested": True,
-            "selected_tool": choice,
-            "execution_status": ToolExecutionStatus.AWAITING_CONFIDENCE,
-        }
+    routing = ToolRoutingState(
+        needs_tool=True,
+        routing_requested=True,
+        selected_tool=choice,
+        execution_status=ToolExecutionStatus.AWAITING_CONFIDENCE,
     )
+    return packet.model_copy(update={"tool_routing": routing})
 
 
 def executed(routing: ToolRoutingState, result: ToolExecutionResult) -> ToolRoutingState:
-    """The result of an execution is put back into the packet. After the last that may be, the tool is skipped."""
+    """The state with a result that is put back into the packet. After the last that may be, the tool is skipped."""
     if routing.reinjection_count >= routing.max_reinjections:
         return routing.model_copy(update={"execution_status": ToolExecutionStatus.SKIPPED})
-    status = ToolExecutionStatus.EXECUTED if result.success else ToolExecutionStatus.FAILED
     return routing.model_copy(
         update={
-            "execution_status": status,
+            "execution_status": ToolExecutionStatus.EXECUTED
+            if result.success
+            else ToolExecutionStatus.FAILED,
             "execution_result": result,
             "reinjection_count": routing.reinjection_count + 1,
         }

@@ -7,110 +7,91 @@ clock: times are texts in the form of ``packet.moment``.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections import deque
 
-from council.protocol.cognition.parts import DetectedGoal, GoalState, LoopAttempt, LoopState
+from council.protocol.cognition.parts import DetectedGoal, GoalState, LoopState
 from council.protocol.cognition.vocabulary import GoalConfidence
 
-WINDOW = 10  # the newest entries of each kind that are compared
 REPEATS = 3  # the same thing this many times in a row is a loop
-NO_GOAL = GoalState()
-PATTERN_CHARS_MAX, GOAL_CHARS_MAX = 300, 200
-
-_Found = tuple[str, str]  # the type of a loop, and its pattern
+GOALS_MAX = 10
+TEXT_CHARS_MAX = 300
 
 
-@dataclass(frozen=True, slots=True)
 class Session:
-    """The newest calls, answers and errors of a session, its goal, and its current or last loop."""
+    """A session so far. ``goal`` is the user's, and ``loop`` the one that the newest entries are, if they are one."""
 
-    calls: tuple[str, ...] = ()
-    answers: tuple[str, ...] = ()
-    errors: tuple[str, ...] = ()
-    goal: GoalState = NO_GOAL
-    loop: LoopState | None = None
+    def __init__(self) -> None:
+        self.goal = GoalState()
+        self.loop: LoopState | None = None
+        self._calls: deque[str] = deque(maxlen=4)  # as many as two calls in turn take
+        self._answers: deque[str] = deque(maxlen=REPEATS)
+        self._errors: deque[str] = deque(maxlen=REPEATS)
 
-    def asked(self, call: str, goal: str, at: str, *, by_user: bool) -> Session:
-        """The session after one more request. ``call`` is a tool with its arguments, or "" if there is none."""
-        calls = (*self.calls, call)[-WINDOW:]
-        session = replace(self, calls=calls, goal=_pursued(self.goal, goal, at, by_user=by_user))
-        return session._watched(session._call_loops(), at)
+    def asked(self, call: str, goal: str, at: str, *, by_user: bool) -> None:
+        """Notes a request. ``call`` is a tool with its arguments, or "" if there is none."""
+        self._calls.append(call)
+        self.goal = _pursued(self.goal, goal, at, by_user=by_user)
+        self.loop = _loop(self._call_loops(), at)
 
-    def answered(self, answer: str, at: str) -> Session:
-        """The session after one more answer; ``answer`` also says what it answers."""
-        session = replace(self, answers=(*self.answers, answer)[-WINDOW:])
-        return session._watched([*session._call_loops(), *_repeated("output_verbatim", session.answers)], at)
+    def ended(self, answer: str, error: str, at: str) -> None:
+        """Notes the answer to a request, or the error in its place. ``answer`` also says what it answers."""
+        (self._errors if error else self._answers).append(error or answer)
+        repeated = (
+            _repeated("error_repetition", self._errors)
+            if error
+            else _repeated("output_verbatim", self._answers)
+        )
+        self.loop = _loop(self._call_loops() | repeated, at)
 
-    def failed(self, error: str, at: str) -> Session:
-        """The session after one more error."""
-        session = replace(self, errors=(*self.errors, error)[-WINDOW:])
-        return session._watched([*session._call_loops(), *_repeated("error_repetition", session.errors)], at)
-
-    def _call_loops(self) -> list[_Found]:
-        found = _repeated("tool_repetition", self.calls)
-        if len(self.calls) >= 4:
-            one, other, *again = self.calls[-4:]
+    def _call_loops(self) -> dict[str, str]:
+        """The types and patterns of the loops that the newest calls are."""
+        found = _repeated("tool_repetition", self._calls)
+        if len(self._calls) == 4:
+            one, other, *again = self._calls
             if one and other and one != other and again == [one, other]:
-                found.append(("tool_ping_pong", f"{one} | {other}"))
+                found["tool_ping_pong"] = f"{one} | {other}"
         return found
 
-    def _watched(self, found: list[_Found], at: str) -> Session:
-        """The session with the loop that its newest entries are. Without one, it recovers from the last."""
-        before = self.loop
-        if not found:
-            return (
-                self
-                if before is None
-                else replace(self, loop=before.model_copy(update={"in_recovery": True}))
-            )
-        loop_type, pattern = found[0]
-        pattern_hash, triggered_by = _digest(pattern), tuple(kind for kind, _ in found)
-        if before is not None and not before.in_recovery and before.pattern_hash == pattern_hash:
-            return replace(self, loop=before.model_copy(update={"triggered_by": triggered_by}))
-        loop = LoopState(
+
+def _repeated(loop_type: str, entries: deque[str]) -> dict[str, str]:
+    newest = list(entries)[-REPEATS:]
+    is_loop = len(newest) == REPEATS and newest[0] != "" and len(set(newest)) == 1
+    return {loop_type: newest[0]} if is_loop else {}
+
+
+def _loop(found: dict[str, str], at: str) -> LoopState | None:
+    """The loop of the first of these types, if there is any."""
+    for loop_type, pattern in found.items():
+        return LoopState(
             detected_at=at,
             loop_type=loop_type,
-            pattern=pattern[:PATTERN_CHARS_MAX],
-            pattern_hash=pattern_hash,
-            reset_count=0 if before is None else before.reset_count + 1,
+            pattern=pattern[:TEXT_CHARS_MAX],
+            pattern_hash=_digest(pattern),
             confidence=1.0,
-            previous_attempts=() if before is None else _attempts(before),
-            triggered_by=triggered_by,
+            triggered_by=tuple(found),
             warned=True,
         )
-        return replace(self, loop=loop)
-
-
-def _repeated(loop_type: str, entries: tuple[str, ...]) -> list[_Found]:
-    newest = entries[-REPEATS:]
-    return [(loop_type, newest[0])] if len(newest) == REPEATS and newest[0] and len(set(newest)) == 1 else []
-
-
-def _attempts(before: LoopState) -> tuple[LoopAttempt, ...]:
-    attempt = LoopAttempt(approach_summary=before.pattern or "", failed_at=before.detected_at or "")
-    return (*before.previous_attempts, attempt)[-WINDOW:]
+    return None
 
 
 def _pursued(state: GoalState, text: str, at: str, *, by_user: bool) -> GoalState:
     """The goals after one more turn. A goal in the user's own words is sure, another one less so."""
-    description = " ".join(text.split())[:GOAL_CHARS_MAX]
-    goal_id, current = _digest(description), state.current_goal
-    carried = current is not None and current.goal_id == goal_id
+    description, current = " ".join(text.split())[:TEXT_CHARS_MAX], state.current_goal
     goal = DetectedGoal(
-        goal_id=goal_id,
+        goal_id=_digest(description),
         description=description,
         confidence=GoalConfidence.HIGH if by_user else GoalConfidence.MEDIUM,
-        detected_at=current.detected_at if carried and current is not None else at,
-        source="session_carry" if carried else "fast_path",
+        detected_at=at,
+        source="fast_path",
     )
-    shifted = current is not None and not carried
-    previous = (*state.previous_goals, current)[-WINDOW:] if shifted and current else state.previous_goals
-    return GoalState(
-        current_goal=goal,
-        previous_goals=previous,
-        turn_count=state.turn_count + 1,
-        goal_shifts=state.goal_shifts + shifted,
-    )
+    turns = {"turn_count": state.turn_count + 1}
+    if current is None:
+        return GoalState(current_goal=goal, **turns)
+    if current.goal_id == goal.goal_id:
+        carried = current.model_copy(update={"source": "session_carry"})
+        return state.model_copy(update={"current_goal": carried, **turns})
+    previous = (*state.previous_goals, current)[-GOALS_MAX:]
+    return GoalState(current_goal=goal, previous_goals=previous, goal_shifts=state.goal_shifts + 1, **turns)
 
 
 def _digest(text: str) -> str:

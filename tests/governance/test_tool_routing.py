@@ -15,7 +15,7 @@ from tests.cases import each
 
 ID = "aaaaaaaa"
 PLAIN = CognitionPacket.from_dict({}, now=datetime(2026, 1, 2, tzinfo=UTC))
-PACKET = PLAIN.model_copy(update={"tool_routing": selected(None, "put", {}, "Put it", 1.0)})
+PACKET = selected(PLAIN, "put", {}, "Put it", 1.0)
 
 
 @dataclass

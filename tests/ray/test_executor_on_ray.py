@@ -13,6 +13,7 @@ from council import Council
 from council.protocol.errors import CallerError, NameTaken, OutcomeUnknown
 from council.runtime.session import Session
 from tests.patience import HANG_S, until
+from tests.test_kept_packets import packets_of
 
 TOOLS = "tests.ray.tools:TOOLS"
 
@@ -55,9 +56,8 @@ def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_i
         assert (unknown.executor, len(unknown.uses)) == ("executor", 1)
         alerts = [event.data for event in council.events(follow=False) if event.kind == "alert"]
         assert [alert["kind"] for alert in alerts] == ["outcome_unknown"]
-        about = unknown.proposal_id
-        packets = until(lambda: found if len(found := council.packets(about)) == 3 else [])
-        routing = packets[0]["packet"]["tool_routing"]
+        kept_packets = packets_of(council, unknown.proposal_id)
+        routing = kept_packets[0]["packet"]["tool_routing"]
         assert (routing["selected_tool"]["tool_name"], routing["execution_status"]) == ("append", "failed")
         assert council.status()["tokens"] == {"live": 0, "under_way": 0, "unknown": 1}
 

@@ -98,16 +98,16 @@ def _episode(source: HistorySource, story: Story, report: Report) -> int:
 
 def _packets(source: HistorySource, story: Story, report: Report) -> int:
     """The cognition packets that its seats were handed and completed."""
+    if source.packets is None:
+        raise UsageFault("cognition packets are in the council's store alone: name it with --url")
     found = source.packets(story.proposal_id)
-    document = {
-        "council": source.name,
-        "where": source.where,
-        "proposal_id": story.proposal_id,
-        "packets": found,
-    }
+    document = {"council": source.name, "where": source.where, "proposal_id": story.proposal_id}
+    document["packets"] = found
     if not found:
-        text = f"no cognition packet of {story.proposal_id} is kept: they are if keep_packets = true is set, and the "
-        return report.result(document, text + "council has a store, when it is proposed", story.exit_code())
+        text = (
+            f"no cognition packet of {story.proposal_id} is kept: the setting keep_packets = true keeps them"
+        )
+        return report.result(document, text, story.exit_code())
     from council.cli.record import packet_view
 
     return report.result(document, packet_view.packets(found), story.exit_code())

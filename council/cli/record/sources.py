@@ -37,8 +37,10 @@ class HistorySource:
     name: str
     where: str
     page: Callable[[Asked], HistoryPage]  # as ``Council.history``
-    packets: Callable[[str], list[dict[str, Any]]]  # as ``Council.packets``
     records: Callable[[], Iterator[StoredRecord]] | None = None  # of a store alone
+    packets: Callable[[str], list[dict[str, Any]]] | None = (
+        None  # as ``cognition.packets_of``; of a store alone
+    )
     council: Council | None = None
 
 
@@ -87,8 +89,7 @@ def _stored(name: str, url: str | None, where: Where) -> Iterator[HistorySource]
         from council.journal import cognition, episodes
 
         proposal_id, records = episodes.read(episodes.records(given), page)
-        kept = cognition.packets_of(store, name, proposal_id, datetime.now(UTC))
-        return cognition.completed(kept, proposal_id, records)
+        return cognition.packets_of(store, name, proposal_id, records, datetime.now(UTC))
 
     with store_opened(url, where, journal=name, read_only=True) as store:
         page({"limit": 1})  # or there is no such journal
@@ -96,8 +97,8 @@ def _stored(name: str, url: str | None, where: Where) -> Iterator[HistorySource]
             name,
             store.where,
             page,
-            packets,
             lambda: history.records(store.database, name),
+            packets,
         )
 
 
@@ -106,9 +107,5 @@ def _running(where: Where, report: Report) -> Iterator[HistorySource]:
     with opened(where, report, sole="running") as (council, _):
         where_it_is = "the council that is up"
         yield HistorySource(
-            council.name,
-            where_it_is,
-            lambda asked: council.history(**asked),
-            council.packets,
-            council=council,
+            council.name, where_it_is, lambda asked: council.history(**asked), council=council
         )
