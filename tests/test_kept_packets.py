@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
-from council.journal import cognition
+from council.journal import cognition, episodes
 from council.journal.packet_keeper import PacketKeeper
 from council.journal.store import PacketStore
 from council.protocol.cognition import CognitionPacket
@@ -49,7 +49,7 @@ def council_of(store: Path | None, **more: Any) -> Council:
 
 def packets_of(council: Council, proposal_id: str, count: int = 3) -> list[dict[str, Any]]:
     """The packets of a proposal, once that many are kept: a seat sends them after its ballot."""
-    entries = list(council.history(proposal=proposal_id, newest_first=False))
+    _, entries = episodes.read(episodes.records(proposal_id), lambda asked: council.history(**asked))
     with PacketStore.open(str(council.config.store), read_only=True) as store:
 
         def read() -> list[dict[str, Any]]:

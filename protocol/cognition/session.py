@@ -84,14 +84,17 @@ def _pursued(state: GoalState, text: str, at: str, *, by_user: bool) -> GoalStat
         detected_at=at,
         source="fast_path",
     )
-    turns = {"turn_count": state.turn_count + 1}
+    state = state.model_copy(update={"turn_count": state.turn_count + 1})
     if current is None:
-        return GoalState(current_goal=goal, **turns)
+        return state.model_copy(update={"current_goal": goal})
     if current.goal_id == goal.goal_id:
         carried = current.model_copy(update={"source": "session_carry"})
-        return state.model_copy(update={"current_goal": carried, **turns})
-    previous = (*state.previous_goals, current)[-GOALS_MAX:]
-    return GoalState(current_goal=goal, previous_goals=previous, goal_shifts=state.goal_shifts + 1, **turns)
+        return state.model_copy(update={"current_goal": carried})
+    shifted = {
+        "previous_goals": (*state.previous_goals, current)[-GOALS_MAX:],
+        "goal_shifts": state.goal_shifts + 1,
+    }
+    return state.model_copy(update={"current_goal": goal, **shifted})
 
 
 def _digest(text: str) -> str:

@@ -101,8 +101,8 @@ def _packets(source: HistorySource, story: Story, report: Report) -> int:
     if source.packets is None:
         raise UsageFault("cognition packets are in the council's store alone: name it with --url")
     found = source.packets(story.proposal_id)
-    document = {"council": source.name, "where": source.where, "proposal_id": story.proposal_id}
-    document["packets"] = found
+    about = {"council": source.name, "where": source.where, "proposal_id": story.proposal_id}
+    document: dict[str, Any] = {**about, "packets": found}
     if not found:
         text = (
             f"no cognition packet of {story.proposal_id} is kept: the setting keep_packets = true keeps them"
