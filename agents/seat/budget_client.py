@@ -131,13 +131,13 @@ class SeatBudgetClient:
         elif denial is None and call_id in self._given_up:  # its settlement arrived before its reservation
             self._open[call_id] = self._given_up[call_id], None, Cost(0)
             self.settle(call_id, Cost(0))
-            self._spent.pop(None, None)
 
     def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
         if (call := self._open.pop(call_id, None)) is None:
             return
         proposal_id, made_for, worst = call
-        self._spent.setdefault(made_for, []).append(worst if used is None else used)
+        if made_for is not None:
+            self._spent.setdefault(made_for, []).append(worst if used is None else used)
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
         failed = {"error": error_kind(error)} if error else {}
         self._say(self._signer.info(proposal_id, "settle", {"call": call_id, **cost, **failed}))
