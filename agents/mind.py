@@ -20,9 +20,12 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
 from council.protocol.errors import EnvelopeError, MindError
+
+if TYPE_CHECKING:
+    from council.protocol.cognition import CognitionPacket
 
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
@@ -290,14 +293,16 @@ Review = Callable[[Case], Opinion | Awaitable[Opinion]]
 class Cost:
     """Tokens, prompt and output together, and millionths of a dollar, rounded up.
 
-    Raises ValueError if a value is not a whole number from 0 to 10**12: the council could not book it.
+    ``output_tokens`` are those of the tokens that the model wrote, 0 if that is not known. Two costs are compared
+    without it. Raises ValueError if a value is not a whole number from 0 to 10**12: the council could not book it.
     """
 
     tokens: int
     microusd: int = 0
+    output_tokens: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "microusd"):
+        for name in ("tokens", "microusd", "output_tokens"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= COST_MAX:
                 raise ValueError(f"{name} is {value!r:.80}, expected a whole number from 0 to {COST_MAX:,}")
@@ -352,6 +357,25 @@ class SpeakingMind(Protocol):
     """A mind that speaks while it thinks. It gets its plan stream before its first case."""
 
     def set_plan_stream(self, stream: PlanStream) -> None: ...
+
+
+class PacketSource(Protocol):
+    """The cognition packets that a seat holds for its mind, one for each case."""
+
+    model: Mapping[str, Any]  # fields of a packet's ``header.model``
+
+    async def of(self, case: Case, make: Callable[[], Awaitable[CognitionPacket]]) -> CognitionPacket:
+        """The packet of a case. If there is none yet, it is the one that ``make`` builds."""
+
+    def note(self, proposal_id: str, step: str, text: str) -> None:
+        """Adds a step of reasoning to the packet of a case."""
+
+
+@runtime_checkable
+class PacketMind(Protocol):
+    """A mind that makes prompts from cognition packets. It gets their source before its first case."""
+
+    def set_packets(self, packets: PacketSource) -> None: ...
 
 
 class _FunctionMind:

@@ -23,12 +23,14 @@ from council.agents.mind import (
     Observation,
     ObservingMind,
     Opinion,
+    PacketMind,
     ShownBallot,
     SpeakingMind,
     SpendingMind,
     Turn,
 )
 from council.agents.seat.budget_client import Denial, SeatBudgetClient
+from council.agents.seat.case_packets import CasePackets
 from council.agents.seat.heartbeat import HeartbeatSender
 from council.agents.seat.observed_cases import ObservedCases, ObservedStage
 from council.agents.seat.outgoing import SeatSigner, SentMessages
@@ -46,7 +48,8 @@ class SeatHost:
     ``say`` is given each signed envelope that the seat has for the council; the host of the seat sets it.
     ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
     on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heartbeat. ``policy``
-    says what becomes of a case before its mind is asked.
+    says what becomes of a case before its mind is asked. If it ``keeps_packets``, the cognition packet of a case is
+    sent to the council each time a task on the case ends.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class SeatHost:
         concurrent_max: int = 16,
         spans: tracing.Spans | None = None,
         policy: Policy | None = None,
+        keeps_packets: bool = False,
     ) -> None:
         self.name = name
         self.say: Callable[[bytes], None]
@@ -70,6 +74,11 @@ class SeatHost:
         self._spans = spans
         self._signer = SeatSigner(name, key, council_id, wall, new_id)
         self._sent = SentMessages()
+        self._packets = CasePackets(
+            name, mind, wall=wall, uptime=uptime, new_id=new_id, keeps=keeps_packets, send=self._send_packet
+        )
+        if isinstance(mind, PacketMind):
+            mind.set_packets(self._packets)
         self._budget = SeatBudgetClient(self._signer, lambda sealed: self.say(sealed))  # ``say`` is set later
         if isinstance(mind, SpendingMind):
             self._budget.hand_to(mind)
@@ -94,12 +103,13 @@ class SeatHost:
 
     def is_busy(self) -> bool:
         """Whether the seat will have something to say."""
-        return bool(self._work) or self._budget.busy
+        return bool(self._work) or self._budget.busy or bool(self._packets)
 
     def close(self) -> None:
         """Ends the heartbeat and gives up all work."""
         self._heartbeat.close()
         self._budget.closed = True
+        self._packets.close()
         self._work.close()
 
     # What arrives
@@ -136,6 +146,7 @@ class SeatHost:
                 self._observed.add_case(_case_of(about, time_left_s, checks), self._uptime())
             elif content.kind == "interrupt":
                 self._stream.interrupt(proposal_id, content.data["round"], content.text)
+                self._packets.interrupt(proposal_id, content.text)
             elif content.kind == "stream":
                 self._observed.add(proposal_id, content.text, content.data)
                 self._start_observations()
@@ -152,6 +163,7 @@ class SeatHost:
         for each in sent:
             self.say(each)
         if not sent:
+            self._packets.begin(case.proposal_id, task_name)
             self._work.start(WorkItem(case, task_name, more))
 
     def _start_observations(self) -> None:
@@ -176,6 +188,7 @@ class SeatHost:
             # It is sent before the ballot, which may decide the proposal: then it would be too late (rules 1.8).
             sealed.insert(0, self._signer.escalation(item.proposal_id, thought.escalate))
         self._remember_and_say(item, sealed)
+        self._end_round(item, thought)
 
     def _send_observation(self, item: WorkItem, stage: ObservedStage, thought: Any) -> None:
         if not isinstance(thought, Observation):
@@ -198,15 +211,24 @@ class SeatHost:
         sealed = self._signer.info(item.proposal_id, "fault", data, why)
         if item.observed is None:
             self._remember_and_say(item, [sealed])
+            self._end_round(item, why=why)
         else:
             self.say(sealed)
 
     def _ended(self, item: WorkItem) -> None:
+        if item.observed is None:
+            self._end_round(item, why="its work was withdrawn")
         if item.task_name == "ballot":
             self._stream.close(item.proposal_id)
         elif item.observed is not None:
             self._observed.finish(item.observed)
         self._start_observations()
+
+    def _send_packet(self, proposal_id: str, data: Mapping[str, Any]) -> None:
+        self.say(self._signer.info(proposal_id, "packet", data))
+
+    def _end_round(self, item: WorkItem, thought: Any = None, why: str = "") -> None:
+        self._packets.finish(item, self._budget.spent(item), thought, why)
 
     def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "stream", data, text))

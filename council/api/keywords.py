@@ -124,6 +124,7 @@ class Settings(ClientSettings, total=False):
     escalations_max: int | None
     events_kept: int | None
     decisions_kept: int | None
+    keep_packets: bool | None
     proposal_tokens_max: int | None
     proposal_usd_max: float | None
     seat_tokens_max: int | None

@@ -583,6 +583,9 @@ class CouncilConfig(_Settings):
     decisions_kept: int = fields.whole(
         10_000, 1, 1_000_000, "how many of its newest decisions a council without a store keeps"
     )
+    keep_packets: bool = fields.switch(
+        False, "whether the store keeps each seat's cognition packet, redacted, for council show --packets"
+    )
     # rules 2.6: the highest cost is reserved before each model call. All caps but a proposal's are for the council's
     # life.
     proposal_tokens_max: int | None = fields.cap(

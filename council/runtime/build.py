@@ -102,4 +102,5 @@ def new_seat(
         concurrent_max=seat.max_concurrent,
         spans=spans,
         policy=policy_of(config, name),
+        keeps_packets=config.keep_packets,
     )

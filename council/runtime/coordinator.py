@@ -21,6 +21,7 @@ from council.agents.messaging.timer import Timer
 from council.core.state import Decision, Rules
 from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
+from council.journal.packet_keeper import is_packet
 from council.journal.record import Journal
 from council.protocol import signing
 from council.protocol.errors import (
@@ -261,7 +262,10 @@ class Coordinator:
         """Accepts the messages of a seat."""
         now = self._clock.now()
         for opened in map(self._driver.open, items):
-            if self._driver.receive(opened, now) is not None:
+            if opened.envelope is not None and is_packet(opened.envelope):
+                if self._driver.knows(opened.envelope.parent_id or ""):
+                    self._journal.keep_packet(opened.envelope)
+            elif self._driver.receive(opened, now) is not None:
                 self._read_back.receive_later(opened.sealed)
         self._settle()
 

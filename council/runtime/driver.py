@@ -346,6 +346,10 @@ class Driver:
         """The place of a decided proposal that must be taken back before it is looked up; see ``Archive.away``."""
         return None if proposal_id in self.state.open else self.archive.away(proposal_id)
 
+    def knows(self, proposal_id: str) -> bool:
+        """Whether a proposal of this id is open or decided."""
+        return proposal_id in self.state.open or proposal_id in self.state.closed
+
     def take_back(self, away: Away, closed: bytes) -> None:
         """Puts a decided proposal back into memory: ``closed`` is the result of ``Archive.fetch``."""
         self.archive.take_back(away, closed, self.state.calls.values())
