@@ -113,10 +113,9 @@ def unwrap(argv: list[str]) -> list[str]:
     return _stripped(argv)[-1]
 
 
-def prefixes(argv: list[str]) -> Iterator[str]:
-    """The programs in front of the command."""
-    for stage in _stripped(argv)[:-1]:
-        yield base_name(stage[0])
+def prefixes(argv: list[str]) -> list[list[str]]:
+    """The command with all its prefixes, then without the first, and so on, but not without all."""
+    return _stripped(argv)[:-1]
 
 
 def _has_letter(letter: str, word: str) -> bool:
