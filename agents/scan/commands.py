@@ -280,6 +280,8 @@ class _Judge:
     def _rows(self, argv: list[str], scene: Scene, line: int) -> None:
         rules, name = table(), base_name(argv[0]).lstrip("@")
         short = name if name in rules.by_program else re.split(r"\.|\d", name, maxsplit=1)[0]
+        if len(argv) > 1 and re.search(r"[$?*]|\w\[", name):
+            short = "unknown-program"
         words = _words(argv, rules.programs.options.get(short, ""))
         if len(words.line) == LINE_CHARS_MAX:
             message = (
@@ -391,15 +393,8 @@ def code(language: str, text: str, place: str) -> list[Finding]:
     return judge.findings
 
 
-def written_file(path: str, place: str) -> list[Finding]:
-    """What it means that a tool writes a file with this path."""
+def file(how: str, path: str, place: str) -> list[Finding]:
+    """What it means that a tool writes (``>``), shows (``<``) or removes (``rm -r``) a file."""
     judge = _Judge(place)
-    judge.write(path, False, Scene(), 0)
-    return judge.findings
-
-
-def read_file(path: str, place: str) -> list[Finding]:
-    """What it means that a tool shows a file with this path."""
-    judge = _Judge(place)
-    judge.command(["<", path], Scene(), 0)
+    judge.command([*how.split(), path], Scene(), 0)
     return judge.findings

@@ -232,10 +232,9 @@ class _Reader:
         argv = self._unwrap(argv)
         if not argv:
             return
-        if argv[0] in SHELLS:
-            for child in self._children(node):
-                if child.type == "herestring_redirect":
-                    self.read(self.word(child), line, depth + 1)
+        for child in self._children(node):
+            if child.type == "herestring_redirect":
+                self._given(argv, self.word(child), _reads_a_script(argv), line, depth)
         for nested in shell_words.nested_scripts(argv):
             self.read(nested, line, depth + 1)
         if one_liner := code_in(argv):
@@ -348,7 +347,7 @@ class _Reader:
                     self._code(language_of(argv), text, line, depth)
                 text = ""
             elif text:
-                self.judge.query(argv, text, line + 1)
+                self._given(argv, text, False, line, depth)
         self.judge.flow(stages, self.scene, line + 1, is_shown=_is_shown(node))
 
     def _flow(self, node: Node, line: int) -> None:
@@ -403,12 +402,19 @@ class _Reader:
                 text = self.word(redirect)
             else:
                 continue
-            if takes_input:
-                self.read(text, line, depth + 1)
-            elif language_of(argv) and shell_words.reads_stdin(argv):
-                self._code(language_of(argv), text, line, depth)
-            elif argv:
-                self.judge.query(argv, text, line + 1)
+            self._given(argv, text, takes_input, line, depth)
+
+    def _given(self, argv: list[str], text: str, is_script: bool, line: int, depth: int) -> None:
+        """The input of a command: a script, code of an interpreter, or a query."""
+        if is_script:
+            self.read(text, line, depth + 1)
+        elif _program(argv) == "crontab":
+            self.read(shell_words.without_schedules(text), line, depth + 1)
+            self.judge.query(argv, text, line + 1)
+        elif language_of(argv) and shell_words.reads_stdin(argv):
+            self._code(language_of(argv), text, line, depth)
+        elif argv:
+            self.judge.query(argv, text, line + 1)
 
     def _function(self, node: Node, line: int) -> None:
         """A fork bomb: a function that starts itself twice, piped or in the background."""

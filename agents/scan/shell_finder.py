@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from council.agents.scan.python import TOKENS_MAX, parse, tokens_in
 from council.agents.scan.python_checks import dotted
 from council.agents.scan.python_values import NameFacts, keyword
+from council.agents.scan.shell_words import without_schedules
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
@@ -27,6 +28,9 @@ _SHELL_FILE = re.compile(
 _MAKE = re.compile(r"(?:^|/)(?:GNU)?[Mm]akefile[^/]*$|\.mk$")
 _DOCKER = re.compile(r"(?:^|/)(?:Dockerfile|Containerfile)[^/]*$|\.[Dd]ockerfile$")
 _YAML = re.compile(r"\.ya?ml$")
+_UNIT = re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/")
+_CRON = re.compile(r"(?:^|/)(?:cron\.d/[^/]+|crontab(?:\.\w+)?|[\w-]+\.cron)$|^/?var/spool/cron/")
+_USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
 _CI = re.compile(
     r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
 )
@@ -58,6 +62,12 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
         yield from _dockerfile(lines)
     elif _YAML.search(path):
         yield from _yaml(lines, is_ci=bool(_CI.search(path)))
+    elif _UNIT.search(path):
+        yield from (_script([(n, t[1])]) for n, text in lines if (t := re.split(r"^Exec\w+=[-@:+!]*", text))[1:])
+    elif _CRON.search(path):
+        for number, text in lines:
+            command = without_schedules(text)
+            yield _script([(number, _USER.sub("", command) if "cron.d/" in path else command)])
     elif name == "package.json":
         yield from _package_json(lines)
     elif is_python(path, first):

@@ -241,3 +241,8 @@ def update_scene(argv: list[str], scene: Scene) -> None:
                 scene.stops_on_unset = word[0] == "-"
         if "nounset" in rest:
             scene.stops_on_unset = "+o" not in rest
+
+
+def without_schedules(text: str) -> str:
+    """The commands of a crontab, without the five fields or the name in front of each."""
+    return re.sub(r"(?m)^[ \t]*(?:@[a-z]{4,9}|(?:[\w*/,-]{1,40}[ \t]+){5})", "", text)
