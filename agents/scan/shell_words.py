@@ -209,7 +209,7 @@ _QUOTED = (
 _CALLED = re.compile(
     rf"\b{_RUNNERS}\s{{0,4}}[({{]?\s{{0,4}}[rb]?{_QUOTED}|`(?P<ticked>[^`]{{2,2000}})`", re.DOTALL
 )
-_LISTED = re.compile(rf"\b{_RUNNERS}\s?\(\s{{0,20}}([^)]{{2,500}})")
+_LISTED = re.compile(rf"\b{_RUNNERS}\s?[( ]\s{{0,20}}([^)]{{2,500}})")
 _WORD = re.compile(r"[\"']([^\"']{1,300})[\"']")
 
 
