@@ -75,7 +75,13 @@ def entries() -> list[Entry]:
 def _commands(kind: str, lines: list[str]) -> Iterator[dict[str, object]]:
     """Command lines, each as a call of a shell."""
     for number, line in enumerate(lines, start=1):
-        yield {"id": f"{kind}-{number}", "fault": kind == "harm", "family": "", "tool": "shell", "args": {"command": line}}
+        yield {
+            "id": f"{kind}-{number}",
+            "fault": kind == "harm",
+            "family": "",
+            "tool": "shell",
+            "args": {"command": line},
+        }
 
 
 def _entry(kind: str, raw: dict[str, object]) -> Entry:

@@ -124,7 +124,15 @@ class ParsedAction:
     def removed_paths(self) -> list[str]:
         """The files that it removes or moves away, if its tool's name says that it does so to files."""
         words = set(re.findall("[a-z]+", self.tool))
-        removes = words & WORDS["removes"] and words & {"file", "files", "fs", "directory", "folder", "dir", "path"}
+        removes = words & WORDS["removes"] and words & {
+            "file",
+            "files",
+            "fs",
+            "directory",
+            "folder",
+            "dir",
+            "path",
+        }
         keys = {*_PATH_KEYS, "source", "src", "from", "paths", "directory"}
         return [each.text for each in self.args if removes and each.key.lower() in keys]
 

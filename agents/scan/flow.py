@@ -112,7 +112,9 @@ def judge(stages: list[list[str]], scene: Scene, *, is_shown: bool) -> Iterator[
             yield next(row for row in flows().rows if row.id == "flow-download-run")
         given = _given(argv, name, scene)
         carried |= given if re.search(flows().seen, line) else {*given, "unseen"}
-        scene.secrets.update((source.keeps, source.kind) for source in flows().sources if source.keeps and source.kind in given)
+        scene.secrets.update(
+            (source.keeps, source.kind) for source in flows().sources if source.keeps and source.kind in given
+        )
         if carried & _KEPT_KINDS and len(scene.secrets) < SECRETS_MAX:
             kind = "secret" if "secret" in carried else "dump"
             kept = [word[1:] for word in argv if word.startswith(">")]

@@ -60,7 +60,9 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
     elif _YAML.search(path):
         yield from _yaml(lines, is_ci=bool(_CI.search(path)))
     elif _UNIT.search(path):
-        yield from (_script([(n, t[1])]) for n, text in lines if (t := re.split(r"^Exec\w+=[-@:+!]*", text))[1:])
+        yield from (
+            _script([(n, t[1])]) for n, text in lines if (t := re.split(r"^Exec\w+=[-@:+!]*", text))[1:]
+        )
     elif _CRON.search(path):
         for number, text in lines:
             command = without_schedules(text)

@@ -146,7 +146,11 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
             # What a rule asks about in a one-liner is usual in longer code.
             found = commands.code(language, argument.text, place)
             yield from (each for each in found if each.weight == "stop")
-    for how, paths in ((">", action.written_paths), ("<", action.read_paths), ("rm -r", action.removed_paths)):
+    for how, paths in (
+        (">", action.written_paths),
+        ("<", action.read_paths),
+        ("rm -r", action.removed_paths),
+    ):
         for path in paths:
             yield from commands.file(how, path, "the action's file")
 
