@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import textwrap
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -247,7 +246,12 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         text, place = argument.text, f"the action's {argument.key[:40]!r}"
         if holds_diff(text):
             more = _read(text)
-            texts.reading = texts.reading.with_more(more)
+            texts.reading = replace(
+                texts.reading,
+                files=texts.reading.files + more.files,
+                blocks=texts.reading.blocks + more.blocks,
+                faults=texts.reading.faults + more.faults,
+            )
             text = more.prose if action.applies(argument) else text
         elif action.writes(argument) or action.names_file(argument):
             texts.written.append(written(argument))
@@ -262,7 +266,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         name = _NAMES.get(block.language, block.language)
         if (language := BY_NAME.get(name)) and name not in _PROSE and not block.has_diff:
             place = f"code block at line {block.line}"
-            texts.code.append(piece_of(place, language, textwrap.dedent(block.code)))
+            texts.code.append(piece_of(place, language, block.code))
     return texts
 
 
