@@ -89,8 +89,8 @@ def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Fi
         if report.rule == "F821" and (name := _unbound(change, report.message)):
             message = f"Uses `{name}`, which the change no longer imports or defines. Bring it back."
             found.append(Finding("name-gone", "bug", "stop", change.path, line, message, 457))
-        elif report.rule == "invalid-syntax" and not change.is_whole:
-            if report.name[4:] not in broken and _breaks(change, hunk):
+        elif report.rule == "invalid-syntax":
+            if report.name[4:] not in broken and (change.is_whole or _breaks(change, hunk)):
                 found.append(replace(_weighed(report), path=change.path, line=line))
                 broken.add(report.name[4:])  # one error brings others
         elif change.is_whole or not codes()[report.rule].get("whole"):
@@ -102,7 +102,9 @@ def _breaks(change: FileChange, hunk: Hunk) -> bool:
     """Whether a syntax error on the new side of a hunk alone is certainly one: a hunk may end in a statement."""
     opened = [_opened(each.new_text()) - _opened(each.old_text()) for each in change.hunks]
     is_closed_elsewhere = opened[change.hunks.index(hunk)] and not sum(opened)
-    lines = [text for text in hunk.new_text().split("\n") if text.strip() and not text.lstrip().startswith("#")]
+    lines = [
+        text for text in hunk.new_text().split("\n") if text.strip() and not text.lstrip().startswith("#")
+    ]
     is_cut = not lines or lines[-1].rstrip().endswith(":") or lines[-1].lstrip().startswith("@")
     return bool(_CODE.search(hunk.old_text())) and not (is_cut or is_closed_elsewhere)
 
@@ -115,11 +117,12 @@ def _opened(text: str) -> int:
 def _unbound(change: FileChange, message: str) -> str:
     """The name that ruff says is undefined, if the change takes away what binds it at the top of the file."""
     name = short_quote(message).split("`")[1]
-    binds = re.compile(
-        rf"(?:(?:from .+ )?import .*|(?:async )?def |class |(?={re.escape(name)} ?[:=])){re.escape(name)}\b"
-    )
+    word = rf"\b{re.escape(name)}\b"
+    binds = re.compile(rf"(?:(?:from .+ )?import .*|(?:async )?def |class |(?={word} ?[:=])){word}")
+    lists = re.compile(rf"\s+(?:[\w, ]+, )?{word}(?:, [\w, ]*)?,?$")  # a line of an import in brackets
     is_gone = any(binds.match(line) for _, line in change.removed)
-    return name if is_gone and not any(binds.match(line) for _, line in change.added) else ""
+    is_back = any(binds.match(line) or lists.match(line) for _, line in change.added)
+    return name if is_gone and not is_back else ""
 
 
 def _weighed(report: LinterFinding) -> Finding:

@@ -145,8 +145,12 @@ def parse_sides(change: FileChange, lines: Sequence[DiffLine], allowed: int) -> 
 
     That is hardly more than ``allowed``, but one parse is made of each hunk that is short enough.
     """
-    old = _Side(change.path, [(line.old_no or 0, line.text, line.tag == "-") for line in lines if line.tag != "+"])
-    new = _Side(change.path, [(line.new_no or 0, line.text, line.tag == "+") for line in lines if line.tag != "-"])
+    old = _Side(
+        change.path, [(line.old_no or 0, line.text, line.tag == "-") for line in lines if line.tag != "+"]
+    )
+    new = _Side(
+        change.path, [(line.new_no or 0, line.text, line.tag == "+") for line in lines if line.tag != "-"]
+    )
     cost, spent = tokens_in(old.text) + tokens_in(new.text) + 50, 0
     if cost > TOKENS_MAX or allowed < 0:
         return Sides(unread=TOO_MANY), 0
