@@ -84,7 +84,8 @@ def test_a_name_that_the_change_no_longer_binds_is_found_in_a_hunk(
     gone: str, put: str, kept: str, is_found: bool
 ) -> None:
     count = 4 + put.count("\n")
-    diff = f"--- a/a.py\n+++ b/a.py\n@@ -21,4 +21,{count} @@\n-{gone}\n+{put}\n \n def load(text):\n     return {kept}\n"
+    head = f"--- a/a.py\n+++ b/a.py\n@@ -21,4 +21,{count} @@\n"
+    diff = f"{head}-{gone}\n+{put}\n \n def load(text):\n     return {kept}\n"
     found, faults = of_changes(read_changes(diff).files, HANG_S)
     assert faults == ()
     assert [(one.rule, one.weight, one.place) for one in found] == [
