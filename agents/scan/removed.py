@@ -144,6 +144,6 @@ def _read_carrier(change: FileChange, old: list[PythonPiece], new: list[PythonPi
         tree = parse(code[0]) if code else None
         if code and isinstance(tree, ast.Module):
             fresh = frozenset(number for number, _ in changed)
-            pieces.append(PythonPiece(change.path, code[0], tree, code[1], fresh, False))
+            pieces.append(PythonPiece(change.path, tree, code[1], fresh))
         elif len(text) > datafiles.CHARS_MAX or (isinstance(tree, str) and tree):
             yield f"{short_quote(change.path)} is unread: {TOO_MANY}"
