@@ -125,8 +125,8 @@ class Hunk:
 class FileChange:
     """The changes of a diff to one file. A copy counts as ``renamed``: its hunks are relative to ``old_path``.
 
-    ``is_whole``: the hunks show the entire file, both sides. ``is_link``: the new file is a symbolic link, and its one
-    line is the target. Paths are as the author wrote them, perhaps absolute or with "..": never open them.
+    ``is_whole``: the hunks show the entire file, both sides. ``is_link``: the new file is a symbolic link, and its
+    one line is the target. Paths are as the author wrote them, perhaps absolute or with "..": never open them.
     """
 
     path: str
@@ -293,7 +293,8 @@ class _Reader:
             if head := _HEAD.match(self._text, start.start()):
                 self._read(head)
             else:
-                why = next(why for pattern, why in _UNSHOWN if re.match(pattern, start[0]))
+                place = start.start()
+                why = next(why for pattern, why in _UNSHOWN if re.compile(pattern).match(self._text, place))
                 self._fault(start.start(), why)
 
     def _line(self, at: int) -> int:
@@ -327,9 +328,8 @@ class _Reader:
         section = _Section(head["git"] is not None, head["binary"] is not None, old, new, headers, hunks)
         change = _build(section)
         name = short_quote(change.path)
-        is_shown = (
-            any(hunk.lines for hunk in hunks) or section.is_binary or bool(_FACTS.intersection(headers))
-        )
+        needs_hunk = head["old"] is not None or not _FACTS.intersection(headers)
+        is_shown = any(hunk.lines for hunk in hunks) or section.is_binary or not needs_hunk
         if not (is_shown or len(self.faults) > known):
             self._fault(at, f"{name} names a file, but no readable change follows")
             return
@@ -461,8 +461,8 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
 def _is_whole(change: FileChange, index: str) -> bool:
     """Whether the one hunk starts at the top of the file and reaches its end.
 
-    git's hash of the new content in ``index`` proves or disproves the end. Without it the context tells: a diff with n
-    lines of context shows fewer after the last change only if the file ends. Between two changes are at most 2n.
+    git's hash of the new content in ``index`` proves or disproves the end. Without it the context tells: a diff with
+    n lines of context shows fewer after the last change only if the file ends. Between two changes are at most 2n.
     """
     if len(change.hunks) != 1 or change.is_binary:
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
 import threading
 from collections import OrderedDict
@@ -196,7 +197,7 @@ def _scanned(case: Case, own: Own) -> Findings:
             *_secrets(texts),
             *constants.findings(changes, folded),
         ]
-        found += [*_programs(changes), *own.touched(changes)]
+        found += [*_by_kind(changes), *own.touched(changes)]
         unread += [*gone_unread, *shell_unread]
         failed: list[str] = []
         for analyzer in analyzers:
@@ -302,14 +303,20 @@ _PROGRAM = re.compile(
 )
 
 
-def _programs(changes: Iterable[FileChange]) -> Iterator[Finding]:
-    """Programs among the binary files of a change, which nobody can read."""
+def _by_kind(changes: Iterable[FileChange]) -> Iterator[Finding]:
+    """Programs, which nobody can read, and links that lead out of the repository, among the files of a change."""
     for change in changes:
+        path = short_quote(change.path)
         if change.is_binary and change.kind == "added" and _PROGRAM.search(change.path):
             message = (
                 "A program that nobody can read comes in. Build it from source, or check where it is from."
             )
-            yield Finding("binary-program", "supply", "ask", short_quote(change.path), 0, message, 506)
+            yield Finding("binary-program", "supply", "ask", path, 0, message, 506)
+        for line, target in change.added if change.is_link else ():
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
+            if place.startswith("/") or place.split("/")[0] == "..":
+                message = "A symbolic link leads out of the repository. Link within it, or copy the file."
+                yield Finding("link-outside", "path", "ask", path, line, message, 59)
 
 
 def _unreadable(change: FileChange) -> str:
