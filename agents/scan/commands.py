@@ -288,11 +288,12 @@ class _Judge:
                 f"A command of more than {LINE_CHARS_MAX} characters, not read to its end. Put it in a file."
             )
             self.findings.append(Finding("command-long", "command", "ask", self.place, line, message))
-        found = []
         others = rules.by_program.get("*", []) if re.fullmatch(r"[\w.+-]+", short) else []
-        for compiled in rules.by_program.get(short, others):
-            if _match(compiled, words, scene) and (weight := self._weight(compiled.row, words.line)):
-                found.append((weight, compiled.row))
+        found = [
+            (weight, compiled.row)
+            for compiled in rules.by_program.get(short, others)
+            if _match(compiled, words, scene) and (weight := self._weight(compiled.row, words.line))
+        ]
         gravest = min((weight for weight, _ in found), key=WEIGHTS.index, default=None)
         first = {row.family: row for weight, row in reversed(found) if weight == gravest}
         for row in reversed(first.values()):

@@ -13,12 +13,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from council.agents.scan.shell_words import PYTHON_RUNNERS, shell_in_code, without_schedules
+from council.agents.scan.shell_words import ANY_RUNNERS, PYTHON_RUNNERS, shell_in_code, without_schedules
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
+CALL_CHARS_MAX = 1_000  # of a line with a call that says shell=True
 _SHELL_FILE = re.compile(
     r"\.(?:sh|bash|zsh|ksh|bats|envrc)$|(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|envrc)$"
 )
@@ -240,6 +241,9 @@ def package_pairs(text: str) -> Iterator[tuple[str, str]]:
             continue  # not JSON: another program's file of that name
 
 
+_IN_SHELL = re.compile(r"\bshell\s?=\s?True\b")
+
+
 def _python(lines: Numbered) -> Iterator[Script]:
     """Commands that Python code runs, if they are literals."""
     # A notebook gives lines with ! to a shell.
@@ -251,3 +255,6 @@ def _python(lines: Numbered) -> Iterator[Script]:
     for at, command in shell_in_code(code, PYTHON_RUNNERS):
         number = lines[bisect_right(starts, at) - 1][0]
         yield command, [number] * (command.count("\n") + 1)
+    for (number, _), line in zip(lines, code.split("\n"), strict=True):
+        if _IN_SHELL.search(line) and len(line) <= CALL_CHARS_MAX:
+            yield from ((command, [number]) for _, command in shell_in_code(line, ANY_RUNNERS))

@@ -206,8 +206,9 @@ _RUNNERS = (
 # In files of Python, `run` and `call` may be anything, unless the module or shell=True says what they are.
 PYTHON_RUNNERS = (
     r"\b(?:subprocess\.\w{1,30}|system|popen|Popen|check_call|check_output|getoutput|getstatusoutput|"
-    r"create_subprocess_shell|\w{1,40}(?=\(\s{0,40}[rb]?[\"'][^\n]{1,400}\bshell\s?=\s?True))"
+    r"create_subprocess_shell)"
 )
+ANY_RUNNERS = r"\b\w{1,40}(?=\()"
 _QUOTED = (
     r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
     r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
