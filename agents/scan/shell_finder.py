@@ -248,13 +248,14 @@ def _python(lines: Numbered) -> Iterator[Script]:
     """Commands that Python code runs, if they are literals."""
     # A notebook gives lines with ! to a shell.
     yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
-    code = "\n".join("" if text.lstrip().startswith("#") else text for _, text in lines)
-    if not code.isascii():
-        code = unicodedata.normalize("NFKC", code)  # as Python reads names
-    starts = list(accumulate((len(text) + 1 for text in code.split("\n")), initial=0))
-    for at, command in shell_in_code(code, PYTHON_RUNNERS):
+    # As Python reads names, and without comments.
+    texts = [
+        "" if text.lstrip().startswith("#") else unicodedata.normalize("NFKC", text) for _, text in lines
+    ]
+    starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+    for at, command in shell_in_code("\n".join(texts), PYTHON_RUNNERS):
         number = lines[bisect_right(starts, at) - 1][0]
         yield command, [number] * (command.count("\n") + 1)
-    for (number, _), line in zip(lines, code.split("\n"), strict=True):
-        if _IN_SHELL.search(line) and len(line) <= CALL_CHARS_MAX:
-            yield from ((command, [number]) for _, command in shell_in_code(line, ANY_RUNNERS))
+    for (number, _), text in zip(lines, texts, strict=True):
+        if _IN_SHELL.search(text) and len(text) <= CALL_CHARS_MAX:
+            yield from ((command, [number]) for _, command in shell_in_code(text, ANY_RUNNERS))
