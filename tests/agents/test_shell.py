@@ -305,3 +305,18 @@ HIDING = {
 def test_length_hides_no_shell_text_in_a_file(path: str, lines: list[str]) -> None:
     scripts = [script for script, _ in in_lines(path, list(enumerate(lines, start=1)))]
     assert [d.weight for script in scripts for d in read_shell(script).findings] == ["stop"]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_run"),
+    [
+        ("x = \"it's\"; os.system('rm -rf /')", True),
+        ("x = '''it's'''; os.system('rm -rf /')", True),
+        ("x = f'{os.system(\"rm -rf /\")}'", True),
+        ("BAD = ['os.system(\"rm -rf /\")']", False),
+        ("BAD = [\"subprocess.run('rm -rf /', shell=True)\"]", False),
+    ],
+)
+def test_a_call_in_a_string_of_python_is_data(code: str, is_run: bool) -> None:
+    found = [text for text, _ in in_lines("a.py", [(1, "import os"), (2, code)])]
+    assert any("rm -rf /" in text for text in found) is is_run
