@@ -90,7 +90,7 @@ def _sinks(program: str) -> list[tuple[Sink, re.Pattern[str], re.Pattern[str]]]:
 def judge(stages: list[list[str]], scene: Scene, *, is_shown: bool) -> Iterator[FlowRow]:
     """The flows in a pipeline. Files that it writes are kept in ``scene.secrets``, with what is in them.
 
-    ``is_shown``: what it prints goes to whoever started it, unless it is redirected.
+    ``is_shown``: its output goes to the caller, unless it is redirected.
     """
     carried: set[str] = set()
     for argv in stages:

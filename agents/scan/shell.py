@@ -78,7 +78,7 @@ class Judge(Protocol):
         """A prefix of a command, such as sudo, with all that follows it."""
 
     def flow(self, stages: list[list[str]], scene: Scene, line: int, *, is_shown: bool) -> None:
-        """A pipeline, also one of a single command. ``is_shown``: what it prints is no part of another command."""
+        """A pipeline, also one of a single command. ``is_shown``: no other command takes its output."""
 
     def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
         """A file that output is redirected to."""

@@ -154,7 +154,7 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
         await coordinator.open()
         watchers: list[Watcher] = [*decision_spans(config, coordinator, traces)]
         if receivers is not None:
-            from council.telemetry.notices import Notices  # its clients of HTTP and mail
+            from council.telemetry.notices import Notices  # it loads an HTTP client
 
             watchers.append(Notices(config.name, coordinator, receivers, HOW_TO_ANSWER))
         if outputs:

@@ -194,12 +194,12 @@ async def test_all_prompts_of_a_case_come_from_one_packet() -> None:
 class Spender:
     """A mind that makes a call, and says which packets it was given."""
 
-    def set_budget(self, purse: BudgetClient) -> None:
-        self.purse = purse
+    def set_budget(self, budget: BudgetClient) -> None:
+        self.budget = budget
 
     async def review(self, case: Case) -> Opinion:
-        call_id = await self.purse.reserve(case.proposal_id, "ballot", "small-1", Cost(500, 20))
-        self.purse.settle(call_id, Cost(120, 7, 20))
+        call_id = await self.budget.reserve(case.proposal_id, "ballot", "small-1", Cost(500, 20))
+        self.budget.settle(call_id, Cost(120, 7, 20))
         return Opinion.yes("it said so")
 
 
@@ -224,7 +224,7 @@ class Slow(Spender):
     """A mind whose call never ends."""
 
     async def review(self, case: Case) -> Opinion:
-        await self.purse.reserve(case.proposal_id, "ballot", "small-1", Cost(500, 20))
+        await self.budget.reserve(case.proposal_id, "ballot", "small-1", Cost(500, 20))
         await asyncio.Event().wait()
         raise AssertionError
 

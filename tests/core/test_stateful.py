@@ -527,7 +527,7 @@ def test_the_histories_come_to_every_ending() -> None:
     expected |= {f"decided: {outcome}" for outcome in get_args(Outcome)}
     for mark in ("early", "degraded", "tie broken", "ruled", "answered", "alone"):
         expected |= {f"{mark}: approved", f"{mark}: rejected"}
-    # The oracle knows no checks: test_checks has them.
+    # The oracle does not model checks; test_checks.py tests them.
     expected -= {"effect: AskCheck", "human: check_failed", "now: checking"}
     assert expected - seen == set()
 
