@@ -19,7 +19,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import add
@@ -27,7 +27,7 @@ from operator import add
 from council.agents.scan import personal
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.personal import words
-from council.agents.scan.shapes import RULES, Family, Grade, Shape, Validator, load
+from council.agents.scan.shapes import RULES, Family, Finder, Grade, Shape, Validator, load
 
 TEXT_CHARS_MAX = 2_000_000  # the size of the largest proposal; a scan of it takes about a second
 FINDINGS_MAX = 200  # a ballot names a handful; for a dump of a million addresses the first 200 suffice
@@ -71,14 +71,12 @@ def find_private(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
     lock files and generated text. Only the first 2,000,000 characters of a text are read, and only the first 200 real
     and 200 fake findings are returned. No text makes it raise.
     """
-    return _found(text, [shape for shape in shapes().values() if assignments or not shape.named])
+    return _spots(text, finder(named=assignments))
 
 
 def find_tokens(text: str) -> list[PrivateSpot]:
     """Only the secrets in ``text`` that can be recognised without the name they are assigned to. Never raises."""
-    return _found(
-        text, [shape for shape in shapes().values() if shape.family == "secret" and not shape.named]
-    )
+    return _spots(text, finder(named=False, personal=False))
 
 
 def findings(
@@ -132,26 +130,23 @@ def _weigh(spot: PrivateSpot, line: str, *, is_list: bool, lenient: bool) -> Wei
     return "note" if lenient or _AUTHOR.search(line) else "stop" if is_list else weight
 
 
-def _found(text: str, wanted: Iterable[Shape]) -> list[PrivateSpot]:
-    """What the wanted shapes find, up to the limit, in order, none inside another. Earlier shapes win."""
+def _spots(text: str, finder: Finder) -> list[PrivateSpot]:
+    """What is found, up to the limit, in order, none inside another. Earlier shapes win."""
     text = text[:TEXT_CHARS_MAX]
-    found: list[PrivateSpot] = []
+    spots: list[PrivateSpot] = []
     # Fakes are counted separately, so that many of them do not hide real ones.
     room = {True: FINDINGS_MAX, False: FINDINGS_MAX}
     lines = [match.start() for match in re.finditer("\n", text)]
-    lower = text.lower()
-    for shape in wanted:
-        for grade, start, end in shape.find(text, lower):
-            is_real = grade != "fake"
-            if not room[is_real] or any(spot.start < end and start < spot.end for spot in found):
-                continue
-            room[is_real] -= 1
-            line = bisect_right(lines, start - 1) + 1
-            masked = mask(text[start:end])
-            found.append(PrivateSpot(shape.kind, shape.family, grade, masked, line, start, end, shape.id))
-            if not any(room.values()):
-                break
-    return sorted(found, key=lambda spot: spot.start)
+    for _, start, end, shape, grade in finder.find(text):
+        is_real = grade != "fake"
+        if not room[is_real] or any(spot.start < end and start < spot.end for spot in spots):
+            continue
+        room[is_real] -= 1
+        line = bisect_right(lines, start - 1) + 1
+        spots.append(
+            PrivateSpot(shape.kind, shape.family, grade, mask(text[start:end]), line, start, end, shape.id)
+        )
+    return sorted(spots, key=lambda spot: spot.start)
 
 
 def mask(value: str) -> str:
@@ -360,3 +355,13 @@ def shapes() -> dict[str, Shape]:
     return {
         shape.id: shape for shape in load(RULES / "secrets.yml", "secret", VALIDATORS) + personal.shapes()
     }
+
+
+@cache
+def finder(*, named: bool = True, personal: bool = True) -> Finder:
+    """Finds all shapes, or those that need no name, or those of secrets alone."""
+    return Finder(
+        shape
+        for shape in shapes().values()
+        if (named or not shape.named) and (personal or shape.family == "secret")
+    )

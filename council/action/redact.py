@@ -16,14 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from council.agents.scan.secrets import shapes
+from council.agents.scan.secrets import finder
 
 POLICY, PROFANITY = "blocked by the content policy", "profanity"
 BLOCKED_MAX, BLOCKED_CHARS_MAX = 1_000, 200
 HOLD_CHARS, HOLD_CHARS_MAX, CONTEXT_CHARS = 1_024, 16_384, 1_024
 
-# One of these is in each name that makes its value a secret: a quick test before slow shapes.
-_NAMES = ("secret", "pass", "pwd", "token", "key", "credential")
 _PROFANE = [
     "arsehole",
     "asshole",
@@ -120,15 +118,9 @@ def _words(phrases: Iterable[str]) -> re.Pattern[str]:
 
 def _private(text: str, *, secrets: bool = False) -> Iterator[_Span]:
     """Secrets of any grade, since a wrong grade must not show one; personal data unless it is fake."""
-    lower = text.lower()
-    has_name = any(name in lower for name in _NAMES)
-    for shape in shapes().values():
-        is_secret = shape.family == "secret"
-        if (secrets and not is_secret) or (shape.named and not has_name):
-            continue
-        for grade, start, end in shape.find(text, lower):
-            if is_secret or grade != "fake":
-                yield _Span(start, end, shape.kind)
+    for _, start, end, shape, grade in finder(personal=not secrets).find(text):
+        if shape.family == "secret" or grade != "fake":
+            yield _Span(start, end, shape.kind)
 
 
 def _apart(found: list[_Span], length: int) -> list[_Span]:
