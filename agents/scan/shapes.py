@@ -61,8 +61,8 @@ class Shape:
     def words(self) -> tuple[bytes, ...]:
         """What marks a place for the shape, in ASCII and lower case; () if it is tried anywhere."""
         if self.anchor:
-            return tuple(map(_ascii, _spelled_out(self.anchor)))
-        return () if self.without else tuple(map(_ascii, self.after))
+            return tuple(map(in_bytes, _spelled_out(self.anchor)))
+        return () if self.without else tuple(map(in_bytes, self.after))
 
     def grade(self, value: str, match: re.Match[str], start: int) -> Grade | None:
         """How much a value that begins at ``start`` looks private; None if it does not."""
@@ -101,7 +101,7 @@ class Finder:
         """The values, in the order of their shapes, then of their places. They may overlap."""
         found: list[Found] = []
         windows: dict[int, list[list[int]]] = {}
-        for word, start, end in self._words.find_matches_as_indexes(_ascii(text), overlapping=True):
+        for word, start, end in self._words.find_matches_as_indexes(in_bytes(text), overlapping=True):
             for order, shape, before in self._of_word[word]:
                 if not shape.anchor:
                     _widen(windows.setdefault(order, []), end, start + shape.within)
@@ -136,9 +136,9 @@ def _widen(windows: list[list[int]], first: int, last: int) -> None:
         windows.append([first, last])
 
 
-def _ascii(text: str) -> bytes:
-    """The text in lower case, with one byte for each character."""
-    return text.encode("ascii", "replace").lower()
+def in_bytes(text: str) -> bytes:
+    """One byte for each character, ASCII letters in lower case; of another character the last byte of its number."""
+    return (text.encode() if text.isascii() else text.encode("utf-32-le", "surrogatepass")[::4]).lower()
 
 
 def _spelled_out(anchor: str) -> list[str]:
