@@ -326,20 +326,23 @@ _VERSION = re.compile(r"[~^<>=v]{0,2}\d{1,4}(?:\.\d{1,5}){1,3}(?:-[a-z]{1,8}\.?\
 
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     """How much a value looks like a credential: ``sure`` if random, ``likely`` if it is only not a word."""
+    is_password = name.startswith(("passw", "pwd", "passp"))
+    has_digit = bool(_DIGIT.search(value))
+    if not (has_digit or is_password):
+        return None
+    classes = sum(bool(kind.search(value)) for kind in _CLASSES)
+    if not has_digit and classes < 3:
+        return None
     is_place = value.startswith(("/", "./", "~/", "http:", "https:", "arn:"))
     if is_place or is_placeholder(value) or _UUID.match(value) or _VERSION.fullmatch(value):
         return None
-    classes = sum(bool(kind.search(value)) for kind in _CLASSES)
-    has_digit = bool(_DIGIT.search(value))
     longest = max(re.split(r"[^A-Za-z0-9+/]", value), key=len)
     if len(longest) >= 16 and has_digit and entropy(longest) >= 3.2:
         return "sure"
-    if name.startswith(("passw", "pwd", "passp")) and classes >= 2 and (has_digit or classes >= 3):
+    if is_password and classes >= 2:
         mixed = len(value) >= 10 and classes >= 3 and has_digit and entropy(value) >= 3.0
         return "sure" if mixed and (quoted or classes == 4 or len(value) >= 12) else "likely"
-    if len(value) >= 10 and has_digit and classes >= 2 and entropy(value) >= 3.0:
-        return "likely"
-    return None
+    return "likely" if len(value) >= 10 and classes >= 2 and entropy(value) >= 3.0 else None
 
 
 VALIDATORS: dict[str, Validator] = {

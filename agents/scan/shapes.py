@@ -27,6 +27,7 @@ BEFORE_MAX = 100  # characters of ``before`` that are read
 NUMBER_MAX = 40  # the longest number that a word before it makes private, and what is read behind it
 _WEIGHTS: dict[str, Weight] = {"sure": "stop", "likely": "ask"}
 _GROUPS = re.compile(r"[ .-]")
+_FOLDED = bytes(range(256)).lower().translate(bytes.maketrans(b"123456789", b"000000000"))
 _CALL = re.compile(r"(\w+)(?:\((.*)\))?")
 
 
@@ -137,8 +138,9 @@ def _widen(windows: list[list[int]], first: int, last: int) -> None:
 
 
 def in_bytes(text: str) -> bytes:
-    """One byte for each character, ASCII letters in lower case; of another character the last byte of its number."""
-    return (text.encode() if text.isascii() else text.encode("utf-32-le", "surrogatepass")[::4]).lower()
+    """One byte for each character: a small letter for an ASCII letter, 0 for a digit, else a part of its number."""
+    one_each = text.encode() if text.isascii() else text.encode("utf-32-le", "surrogatepass")[::4]
+    return one_each.translate(_FOLDED)
 
 
 def _spelled_out(anchor: str) -> list[str]:

@@ -27,7 +27,7 @@ from council.agents.scan.shapes import in_bytes
 POLICY, PROFANITY = "blocked by the content policy", "profanity"
 BLOCKED_MAX, BLOCKED_CHARS_MAX = 1_000, 200
 HOLD_CHARS, HOLD_CHARS_MAX, CONTEXT_CHARS = 1_024, 16_384, 1_024
-SEAM_CHARS = 300  # on each side of the end of a line, for a value that two lines divide
+SEAM_CHARS = 100  # on each side of the end of a line, for a word that two lines divide
 ENCODED_MIN = 16  # characters of a run of base64 or hex
 
 _PROFANE = words(
@@ -42,8 +42,9 @@ _ESCAPE = re.compile(
     r"|(?<=\\)(?:u00[0-9A-Fa-f]{2}|x[0-9A-Fa-f]{2}|[/\"'\\nrt])|(?<=&)#(?:[0-9]{2,3}|[xX][0-9A-Fa-f]{2});"
     rf"|(?<=[{_SOFT}])[{_SOFT}]*+|(?<=[{_WIDE}])[{_WIDE}]*+)"
 )
+_IN_WORD = re.compile(r"\w")
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
-_NARROW = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_NARROW = bytes(min(code + 32, 126) for code in range(256))  # by the last byte of a wide character
 # The end of a line, unless a sentence goes on behind it.
 _SEAM = re.compile(
     r"[\n\r\\ \t](?:(?<=\n)|[ \t\r\\]{0,20}\n)[ \t]{0,20}(?![A-Za-z]?[a-z]{0,20}[.,;:]?[ \t])(?=\S)"
@@ -108,7 +109,7 @@ class Filter:
         for at, start, end in self._words.find_matches_as_indexes(in_bytes(text), overlapping=True):
             phrase, kind = self._phrases[at]
             beside = text[start - 1 : start] + text[end : end + 1]
-            if not re.search(r"\w", beside) and (phrase.isascii() or text[start:end].lower() == phrase):
+            if not _IN_WORD.search(beside) and text[start:end].lower() == phrase:
                 found.append(_Span(start, end, kind))
         return found
 
@@ -227,23 +228,27 @@ def _unescaped(match: re.Match[str]) -> str:
         return chr(int(escape[3:-1], 16) if escape[2] in "xX" else int(escape[2:-1]))
     if escape[0] == "\\":
         return chr(int(escape[2:], 16)) if escape[1] in "ux" else _LETTERS.get(escape[1], escape[1])
-    return escape.translate(_NARROW) if "\uff01" <= escape[0] <= "\uff5e" else ""
+    if escape[0] < "\uff01" or escape[0] > "\uff5e":
+        return ""
+    return escape.encode("utf-16-le")[::2].translate(_NARROW).decode("ascii")
 
 
 def _pairs(parts: list[str], last: _View) -> _View:
-    """Each two neighbours of the parts that seams divide: a value may stand among lines of one word."""
-    text = _WALL.join([one[-SEAM_CHARS:] + two[:SEAM_CHARS] for one, two in pairwise(parts)])
+    """The last word before each seam and the first behind it: a value may stand among lines of one word."""
+    halves = [
+        (one[-SEAM_CHARS:].rpartition(" ")[2], two[:SEAM_CHARS].partition(" ")[0])
+        for one, two in pairwise(parts)
+    ]
 
     def pieces() -> list[_Piece]:
         made: list[_Piece] = []
-        seams = [match.span() for match in _SEAM.finditer(last.text)]
-        for at, (end, start) in enumerate(seams):
-            one, two = parts[at][-SEAM_CHARS:], parts[at + 1][:SEAM_CHARS]
+        for (one, two), seam in zip(halves, _SEAM.finditer(last.text), strict=True):
+            end, start = seam.span()
             made += [_Piece(len(one), end - len(one), end), _Piece(len(two), start, start + len(two))]
             made.append(_Piece(len(_WALL), start, start))
         return made
 
-    return _View(text, pieces, last)
+    return _View(_WALL.join([one + two for one, two in halves]), pieces, last)
 
 
 def _decoded(last: _View) -> _View:
