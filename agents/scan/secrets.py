@@ -313,12 +313,16 @@ def _named(value: str, match: re.Match[str]) -> Grade | None:
         return None
     if quote and match.string[end : end + 1] != quote:
         return None  # it continues after a space: a sentence, not a credential
-    if not quote and (not _UNQUOTED_END.match(match.string, end) or _CODE.search(value)):
+    if not quote and _CODE.search(value):
         return None  # an expression of a programming language, not an .env or YAML value
+    is_whole = bool(quote or _UNQUOTED_END.match(match.string, end))
     value = value if quote else value.rstrip(",;:)")
     if len(value) < SECRET_CHARS_MIN:
         return None
-    return _value_grade(match["name"].lower(), value, quoted=bool(quote))
+    grade = _value_grade(match["name"].lower(), value, quoted=bool(quote))
+    return (
+        grade if is_whole or not grade else "fake"
+    )  # within a line of text or code it is hidden, and no finding
 
 
 _VERSION = re.compile(r"[~^<>=v]{0,2}\d{1,4}(?:\.\d{1,5}){1,3}(?:-[a-z]{1,8}\.?\d{0,4})?")  # of a dependency

@@ -28,7 +28,7 @@ POLICY, PROFANITY = "blocked by the content policy", "profanity"
 BLOCKED_MAX, BLOCKED_CHARS_MAX = 1_000, 200
 HOLD_CHARS, HOLD_CHARS_MAX, CONTEXT_CHARS = 1_024, 16_384, 1_024
 SEAM_CHARS = 100  # on each side of the end of a line, for a word that two lines divide
-ENCODED_MIN = 16  # characters of a run of base64 or hex
+BASE64_MIN, HEX_MIN = 12, 16  # characters of a run
 
 _PROFANE = words(
     "arsehole asshole bastard bitch bollocks bullshit cock cunt dickhead fuck fucked fucker fucking motherfucker "
@@ -295,8 +295,8 @@ def _kind(shape: str, **characters: str) -> tuple[bytes, re.Pattern[bytes]]:
 
 
 # Each begins with plain text: so the next place is found fast.
-_BASE64 = _kind("x" * ENCODED_MIN + "x*+", x="A-Za-z0-9+/_-")
-_HEX = _kind("x" * ENCODED_MIN + "x*+", x="0-9A-Fa-f")
+_BASE64 = _kind("x" * BASE64_MIN + "x*+", x="A-Za-z0-9+/_-")
+_HEX = _kind("x" * HEX_MIN + "x*+", x="0-9A-Fa-f")
 _HEX_PAIRS = _kind("xxsxxsxxsxxsxxsxxsxxsxx(?:sxx)*+", x="0-9A-Fa-f", s=" :-")
 
 
