@@ -32,6 +32,7 @@ from council.agents.scan.shapes import RULES, Family, Finder, Grade, Shape, Vali
 TEXT_CHARS_MAX = 2_000_000  # the size of the largest proposal; a scan of it takes about a second
 FINDINGS_MAX = 200  # a ballot names a handful; for a dump of a million addresses the first 200 suffice
 NAME_CHARS_MAX, VALUE_CHARS_MAX = 200, 400  # longer ones are neither names nor credentials
+GRADED_CHARS_MAX = 100  # of a value that a name makes a secret: enough to tell whether it is random
 SECRET_CHARS_MIN = 6  # a shorter one is no credential
 SHOWN_CHARS = 4  # enough to find it again, too little to use it
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: more than a signature, so a list of people
@@ -298,7 +299,8 @@ _NOT_SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(
-    r"[A-Za-z_][A-Za-z0-9_]{0,60}(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|^[a-z_][a-z_]{2,60}[,;)]{0,2}$"
+    r"(?<![A-Za-z_])[A-Za-z_][A-Za-z0-9_]{0,400}+(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|"
+    r"^[a-z_][a-z_]{2,60}[,;)]{0,2}$"
 )
 _UUID = re.compile(r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 _UNQUOTED_END = re.compile(r"[ \t]{0,8}(?:#[^\n]{0,200})?(?:\n|\r|$)")
@@ -313,16 +315,18 @@ def _named(value: str, match: re.Match[str]) -> Grade | None:
         return None
     if quote and match.string[end : end + 1] != quote:
         return None  # it continues after a space: a sentence, not a credential
-    if not quote and _CODE.search(value):
+    bare = value if quote else value.rstrip(",;:)")
+    grade = (
+        _value_grade(match["name"].lower(), bare, quoted=bool(quote))
+        if len(bare) >= SECRET_CHARS_MIN
+        else None
+    )
+    if not grade or quote:
+        return grade
+    if _CODE.search(value):
         return None  # an expression of a programming language, not an .env or YAML value
-    is_whole = bool(quote or _UNQUOTED_END.match(match.string, end))
-    value = value if quote else value.rstrip(",;:)")
-    if len(value) < SECRET_CHARS_MIN:
-        return None
-    grade = _value_grade(match["name"].lower(), value, quoted=bool(quote))
-    return (
-        grade if is_whole or not grade else "fake"
-    )  # within a line of text or code it is hidden, and no finding
+    # Within a line of text it is no finding, but hidden.
+    return grade if _UNQUOTED_END.match(match.string, end) else "fake"
 
 
 _VERSION = re.compile(r"[~^<>=v]{0,2}\d{1,4}(?:\.\d{1,5}){1,3}(?:-[a-z]{1,8}\.?\d{0,4})?")  # of a dependency
@@ -330,6 +334,7 @@ _VERSION = re.compile(r"[~^<>=v]{0,2}\d{1,4}(?:\.\d{1,5}){1,3}(?:-[a-z]{1,8}\.?\
 
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     """How much a value looks like a credential: ``sure`` if random, ``likely`` if it is only not a word."""
+    value = value[:GRADED_CHARS_MAX]
     is_password = name.startswith(("passw", "pwd", "passp"))
     has_digit = bool(_DIGIT.search(value))
     if not (has_digit or is_password):

@@ -1,4 +1,4 @@
-"""Sixty made-up private texts, each of a kind of its own. They are written in parts, so that no scanner takes them."""
+"""Sixty made-up private texts, each of a kind of its own. They are in parts, so that no scanner takes them."""
 
 import base64
 import json
