@@ -40,14 +40,12 @@ class Shape:
     family: Family
     shape: str
     validator: Validator
-    arguments: tuple[str, ...] = ()
     anchor: str = ""
     before: str = ""
     after: tuple[str, ...] = ()
     within: int = 60
     without: Grade | None = None
-    examples: frozenset[str] = frozenset()
-    example_grade: Grade = "fake"
+    examples: Mapping[str, Grade] = field(default_factory=dict)
     weights: Mapping[str, Weight] = field(default_factory=lambda: _WEIGHTS)
     named: bool = False
     lenient: bool = False
@@ -67,9 +65,9 @@ class Shape:
 
     def grade(self, value: str, match: re.Match[str], start: int) -> Grade | None:
         """How much a value that begins at ``start`` looks private; None if it does not."""
-        if self.examples and _GROUPS.sub("", value) in self.examples:
-            return self.example_grade
-        grade = self.validator(value, match, *self.arguments)
+        if self.examples and (known := self.examples.get(_GROUPS.sub("", value))):
+            return known
+        grade = self.validator(value, match)
         if grade and self.after:
             before = match.string[max(0, start - self.within) : start].lower()
             return grade if any(word in before for word in self.after) else self.without
@@ -185,12 +183,14 @@ def _shape(row: Any, place: str, family: Family, validators: Mapping[str, Valida
             raise ValueError(f"no validator {name!r}; there are {', '.join(sorted(validators))}")
         given["shape"] = _bounded(given["shape"], given.pop("edges", "word"))
         given["after"] = tuple(filter(None, given.get("after", "").split("|")))
-        given["examples"] = frozenset(given.get("examples", "").split())
+        given["examples"] = dict.fromkeys(
+            given.get("examples", "").split(), given.pop("example_grade", "fake")
+        )
         given["weights"] = _WEIGHTS | given.get("weights", {})
         if wrong := set(given["weights"].values()).difference(WEIGHTS):
             raise ValueError(f"weights: expected {', '.join(WEIGHTS)}; found {', '.join(wrong)}")
-        own = tuple(part.strip() for part in arguments.split(",")) if arguments else ()
-        return Shape(family=family, validator=validators[name], arguments=own, **given)
+        own = [part.strip() for part in arguments.split(",")] if arguments else []
+        return Shape(family=family, validator=_with(validators[name], own), **given)
     except KeyError as error:
         raise ValueError(f"{place}: the key {error} is missing") from error
     except (TypeError, ValueError) as error:
@@ -202,6 +202,10 @@ _EDGES = {
     "start": ("(?<![A-Za-z0-9_])", ""),
     "none": ("", ""),
 }
+
+
+def _with(validator: Validator, arguments: list[str]) -> Validator:
+    return (lambda value, match: validator(value, match, *arguments)) if arguments else validator
 
 
 def _bounded(shape: str, edges: str) -> str:
