@@ -6,13 +6,14 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import acting, cluster, durable, growth, omen, pure, running, sight, thinking
+from benchmarks import acting, cluster, durable, growth, omen, pure, redaction, running, sight, thinking
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
     "codec": pure.codec_rows,
     "omen": omen.omen_rows,
     "acting": acting.acting_rows,
+    "redaction": redaction.redaction_rows,
     "import": pure.import_rows,
     "inline": running.inline_rows,
     "ray": running.ray_rows,

@@ -19,7 +19,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import add
@@ -27,11 +27,12 @@ from operator import add
 from council.agents.scan import personal
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.personal import words
-from council.agents.scan.shapes import RULES, Family, Grade, Shape, Validator, load
+from council.agents.scan.shapes import RULES, Family, Finder, Grade, Shape, Validator, load
 
 TEXT_CHARS_MAX = 2_000_000  # the size of the largest proposal; a scan of it takes about a second
 FINDINGS_MAX = 200  # a ballot names a handful; for a dump of a million addresses the first 200 suffice
 NAME_CHARS_MAX, VALUE_CHARS_MAX = 200, 400  # longer ones are neither names nor credentials
+GRADED_CHARS_MAX = 100  # of a value that a name makes a secret: enough to tell whether it is random
 SECRET_CHARS_MIN = 6  # a shorter one is no credential
 SHOWN_CHARS = 4  # enough to find it again, too little to use it
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: more than a signature, so a list of people
@@ -71,14 +72,12 @@ def find_private(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
     lock files and generated text. Only the first 2,000,000 characters of a text are read, and only the first 200 real
     and 200 fake findings are returned. No text makes it raise.
     """
-    return _found(text, [shape for shape in shapes().values() if assignments or not shape.named])
+    return _spots(text, finder(named=assignments))
 
 
 def find_tokens(text: str) -> list[PrivateSpot]:
     """Only the secrets in ``text`` that can be recognised without the name they are assigned to. Never raises."""
-    return _found(
-        text, [shape for shape in shapes().values() if shape.family == "secret" and not shape.named]
-    )
+    return _spots(text, finder(named=False, personal=False))
 
 
 def findings(
@@ -132,26 +131,23 @@ def _weigh(spot: PrivateSpot, line: str, *, is_list: bool, lenient: bool) -> Wei
     return "note" if lenient or _AUTHOR.search(line) else "stop" if is_list else weight
 
 
-def _found(text: str, wanted: Iterable[Shape]) -> list[PrivateSpot]:
-    """What the wanted shapes find, up to the limit, in order, none inside another. Earlier shapes win."""
+def _spots(text: str, finder: Finder) -> list[PrivateSpot]:
+    """What is found, up to the limit, in order, none inside another. Earlier shapes win."""
     text = text[:TEXT_CHARS_MAX]
-    found: list[PrivateSpot] = []
+    spots: list[PrivateSpot] = []
     # Fakes are counted separately, so that many of them do not hide real ones.
     room = {True: FINDINGS_MAX, False: FINDINGS_MAX}
     lines = [match.start() for match in re.finditer("\n", text)]
-    lower = text.lower()
-    for shape in wanted:
-        for grade, start, end in shape.find(text, lower):
-            is_real = grade != "fake"
-            if not room[is_real] or any(spot.start < end and start < spot.end for spot in found):
-                continue
-            room[is_real] -= 1
-            line = bisect_right(lines, start - 1) + 1
-            masked = mask(text[start:end])
-            found.append(PrivateSpot(shape.kind, shape.family, grade, masked, line, start, end, shape.id))
-            if not any(room.values()):
-                break
-    return sorted(found, key=lambda spot: spot.start)
+    for _, start, end, shape, grade in finder.find(text):
+        is_real = grade != "fake"
+        if not room[is_real] or any(spot.start < end and start < spot.end for spot in spots):
+            continue
+        room[is_real] -= 1
+        line = bisect_right(lines, start - 1) + 1
+        spots.append(
+            PrivateSpot(shape.kind, shape.family, grade, mask(text[start:end]), line, start, end, shape.id)
+        )
+    return sorted(spots, key=lambda spot: spot.start)
 
 
 def mask(value: str) -> str:
@@ -303,7 +299,8 @@ _NOT_SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(
-    r"[A-Za-z_][A-Za-z0-9_]{0,60}(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|^[a-z_][a-z_]{2,60}[,;)]{0,2}$"
+    r"(?<![A-Za-z_])[A-Za-z_][A-Za-z0-9_]{0,400}+(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|"
+    r"^[a-z_][a-z_]{2,60}[,;)]{0,2}$"
 )
 _UUID = re.compile(r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 _UNQUOTED_END = re.compile(r"[ \t]{0,8}(?:#[^\n]{0,200})?(?:\n|\r|$)")
@@ -318,12 +315,18 @@ def _named(value: str, match: re.Match[str]) -> Grade | None:
         return None
     if quote and match.string[end : end + 1] != quote:
         return None  # it continues after a space: a sentence, not a credential
-    if not quote and (not _UNQUOTED_END.match(match.string, end) or _CODE.search(value)):
+    bare = value if quote else value.rstrip(",;:)")
+    grade = (
+        _value_grade(match["name"].lower(), bare, quoted=bool(quote))
+        if len(bare) >= SECRET_CHARS_MIN
+        else None
+    )
+    if not grade or quote:
+        return grade
+    if _CODE.search(value):
         return None  # an expression of a programming language, not an .env or YAML value
-    value = value if quote else value.rstrip(",;:)")
-    if len(value) < SECRET_CHARS_MIN:
-        return None
-    return _value_grade(match["name"].lower(), value, quoted=bool(quote))
+    # Within a line of text it is no finding, but hidden.
+    return grade if _UNQUOTED_END.match(match.string, end) else "fake"
 
 
 _VERSION = re.compile(r"[~^<>=v]{0,2}\d{1,4}(?:\.\d{1,5}){1,3}(?:-[a-z]{1,8}\.?\d{0,4})?")  # of a dependency
@@ -331,20 +334,24 @@ _VERSION = re.compile(r"[~^<>=v]{0,2}\d{1,4}(?:\.\d{1,5}){1,3}(?:-[a-z]{1,8}\.?\
 
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     """How much a value looks like a credential: ``sure`` if random, ``likely`` if it is only not a word."""
+    value = value[:GRADED_CHARS_MAX]
+    is_password = name.startswith(("passw", "pwd", "passp"))
+    has_digit = bool(_DIGIT.search(value))
+    if not (has_digit or is_password):
+        return None
+    classes = sum(bool(kind.search(value)) for kind in _CLASSES)
+    if not has_digit and classes < 3:
+        return None
     is_place = value.startswith(("/", "./", "~/", "http:", "https:", "arn:"))
     if is_place or is_placeholder(value) or _UUID.match(value) or _VERSION.fullmatch(value):
         return None
-    classes = sum(bool(kind.search(value)) for kind in _CLASSES)
-    has_digit = bool(_DIGIT.search(value))
     longest = max(re.split(r"[^A-Za-z0-9+/]", value), key=len)
     if len(longest) >= 16 and has_digit and entropy(longest) >= 3.2:
         return "sure"
-    if name.startswith(("passw", "pwd", "passp")) and classes >= 2 and (has_digit or classes >= 3):
+    if is_password and classes >= 2:
         mixed = len(value) >= 10 and classes >= 3 and has_digit and entropy(value) >= 3.0
         return "sure" if mixed and (quoted or classes == 4 or len(value) >= 12) else "likely"
-    if len(value) >= 10 and has_digit and classes >= 2 and entropy(value) >= 3.0:
-        return "likely"
-    return None
+    return "likely" if len(value) >= 10 and classes >= 2 and entropy(value) >= 3.0 else None
 
 
 VALIDATORS: dict[str, Validator] = {
@@ -360,3 +367,13 @@ def shapes() -> dict[str, Shape]:
     return {
         shape.id: shape for shape in load(RULES / "secrets.yml", "secret", VALIDATORS) + personal.shapes()
     }
+
+
+@cache
+def finder(*, named: bool = True, personal: bool = True) -> Finder:
+    """Finds all shapes, or those that need no name, or those of secrets alone."""
+    return Finder(
+        shape
+        for shape in shapes().values()
+        if (named or not shape.named) and (personal or shape.family == "secret")
+    )

@@ -8,60 +8,48 @@ Names of persons are not found. The time is linear in the length of the text.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
-from council.agents.scan.secrets import shapes
+from ahocorasick_rs import BytesAhoCorasick
+
+from council.agents.scan.personal import words
+from council.agents.scan.secrets import finder
+from council.agents.scan.shapes import in_bytes
 
 POLICY, PROFANITY = "blocked by the content policy", "profanity"
 BLOCKED_MAX, BLOCKED_CHARS_MAX = 1_000, 200
 HOLD_CHARS, HOLD_CHARS_MAX, CONTEXT_CHARS = 1_024, 16_384, 1_024
+SEAM_CHARS = 100  # on each side of the end of a line, for a word that two lines divide
+BASE64_MIN, HEX_MIN = 12, 16  # characters of a run
 
-# One of these is in each name that makes its value a secret: a quick test before slow shapes.
-_NAMES = ("secret", "pass", "pwd", "token", "key", "credential")
-_PROFANE = [
-    "arsehole",
-    "asshole",
-    "bastard",
-    "bitch",
-    "bollocks",
-    "bullshit",
-    "cock",
-    "cunt",
-    "dickhead",
-    "fuck",
-    "fucked",
-    "fucker",
-    "fucking",
-    "motherfucker",
-    "piss",
-    "prick",
-    "shit",
-    "shitty",
-    "slut",
-    "twat",
-    "wanker",
-    "whore",
-]
-_ESCAPE = re.compile(
-    r"(?:%[0-9A-Fa-f]{2})+|\\u00[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2}|\\[/\"'\\nrt]|&#[0-9]{2,3};|&#[xX][0-9A-Fa-f]{2};"
-    r"|[\u00ad\u200b-\u200d\u2060\ufeff]|[\uff01-\uff5e]"
+_PROFANE = words(
+    "arsehole asshole bastard bitch bollocks bullshit cock cunt dickhead fuck fucked fucker fucking motherfucker "
+    "piss prick shit shitty slut twat wanker whore"
 )
-_WORD = r"[A-Za-z]?[a-z]{0,20}[.,;:]?[ \t]"  # of a sentence that goes on behind it
-_BREAK = rf"[ \t]{{0,20}}(?:\\?\r?\n|\\r\\n|\\n)[ \t]{{0,20}}(?!{_WORD})"
-_BASE64 = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{4,}}+(?:{_BREAK}[A-Za-z0-9+/_-]++)*+")
-_HEX = re.compile(rf"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{{2}}(?:[ :-]|{_BREAK})?){{8,}}+")
-_CHAIN = re.compile(r"(?<!\S)\S++(?:[ \t]{0,20}\r?\n[ \t]{0,20}\S++)++")
-_PROSE = re.compile(_WORD)
-_ALIKE = re.compile(r"[\x20-\x7e\t\r\n]{8,}")
-_BETWEEN = re.compile(r"[^A-Za-z0-9+/_-]|\\r\\n|\\n")
+_SOFT = "\u00ad\u200b-\u200d\u2060\ufeff"  # characters that nobody sees
+_WIDE = "\uff01-\uff5e"  # ASCII in full width
+# It begins with a class of characters: so the next place is found fast.
+_ESCAPE = re.compile(
+    rf"[%\\&{_SOFT}{_WIDE}](?:(?<=%)[0-9A-Fa-f]{{2}}(?:%[0-9A-Fa-f]{{2}})*+"
+    r"|(?<=\\)(?:u00[0-9A-Fa-f]{2}|x[0-9A-Fa-f]{2}|[/\"'\\nrt])|(?<=&)#(?:[0-9]{2,3}|[xX][0-9A-Fa-f]{2});"
+    rf"|(?<=[{_SOFT}])[{_SOFT}]*+|(?<=[{_WIDE}])[{_WIDE}]*+)"
+)
+_IN_WORD = re.compile(r"\w")
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
-_Place = Callable[[int], int]
+_NARROW = bytes(min(code + 32, 126) for code in range(256))  # by the last byte of a wide character
+# The end of a line, unless a sentence goes on behind it.
+_SEAM = re.compile(
+    r"[\n\r\\ \t](?:(?<=\n)|[ \t\r\\]{0,20}\n)[ \t]{0,20}(?![A-Za-z]?[a-z]{0,20}[.,;:]?[ \t])(?=\S)"
+)
+_READABLE = bytes(byte if 32 <= byte < 127 or byte in b"\t\r\n" else 10 for byte in range(256))
 _WALL = "\n\0\n"  # between texts of one view: no shape matches across it
 
 
@@ -73,8 +61,7 @@ class Redacted:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(NamedTuple):
     start: int
     end: int
     kind: str
@@ -93,8 +80,11 @@ class Filter:
                 raise ValueError(
                     f"a blocked phrase has 1 to {BLOCKED_CHARS_MAX} characters; found {phrase[:80]!r}"
                 )
-        self._words = [(POLICY, _words(phrases))] if phrases else []
-        self._words.append((PROFANITY, _words(_PROFANE)))
+        self._phrases = [
+            *((each.lower(), POLICY) for each in phrases),
+            *((each, PROFANITY) for each in sorted(_PROFANE)),
+        ]
+        self._words = BytesAhoCorasick([in_bytes(phrase) for phrase, _ in self._phrases])
 
     def redact(self, text: str) -> Redacted:
         """``text`` with ``[redacted: kind]`` in place of each value."""
@@ -103,45 +93,45 @@ class Filter:
 
     def spans(self, text: str) -> list[_Span]:
         """The parts to remove, in order. They do not overlap."""
-        found = list(_private(text))
-        for start, end, plain in _hidden_parts(text):
-            found += (
-                _Span(start(span.start), end(span.end), span.kind) for span in _private(plain, secrets=True)
-            )
-        for kind, pattern in self._words:
-            found += (_Span(*match.span(), kind) for match in pattern.finditer(text))
-        return _apart(found, len(text))
+        found = _private(text)
+        for view in _views(text):
+            found += [
+                _Span(view.start(each.start), view.end(each.end), each.kind) for each in _private(view.text)
+            ]
+        blocked = self._blocked(text)
+        found += [span for span in blocked if span.kind == POLICY]
+        found += [span for span in blocked if span.kind == PROFANITY]
+        return _apart(found)
+
+    def _blocked(self, text: str) -> list[_Span]:
+        """The phrases that stand in the text as whole words."""
+        found = []
+        for at, start, end in self._words.find_matches_as_indexes(in_bytes(text), overlapping=True):
+            phrase, kind = self._phrases[at]
+            beside = text[start - 1 : start] + text[end : end + 1]
+            if not _IN_WORD.search(beside) and text[start:end].lower() == phrase:
+                found.append(_Span(start, end, kind))
+        return found
 
 
-def _words(phrases: Iterable[str]) -> re.Pattern[str]:
-    each = sorted(map(re.escape, phrases), key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(each)})(?!\w)", re.IGNORECASE)
-
-
-def _private(text: str, *, secrets: bool = False) -> Iterator[_Span]:
+def _private(text: str) -> list[_Span]:
     """Secrets of any grade, since a wrong grade must not show one; personal data unless it is fake."""
-    lower = text.lower()
-    has_name = any(name in lower for name in _NAMES)
-    for shape in shapes().values():
-        is_secret = shape.family == "secret"
-        if (secrets and not is_secret) or (shape.named and not has_name):
-            continue
-        for grade, start, end in shape.find(text, lower):
-            if is_secret or grade != "fake":
-                yield _Span(start, end, shape.kind)
+    return [
+        _Span(start, end, shape.kind)
+        for _, start, end, shape, grade in finder().find(text)
+        if grade != "fake" or shape.family == "secret"
+    ]
 
 
-def _apart(found: list[_Span], length: int) -> list[_Span]:
+def _apart(found: list[_Span]) -> list[_Span]:
     """The spans in order. One that overlaps an earlier found one keeps only what that one leaves."""
-    order = sorted(range(len(found)), key=lambda at: (found[at].start, at))
     apart: list[_Span] = []
-    for at in order:
-        span = found[at]
+    for span in sorted(found, key=lambda span: span.start):
         last = apart[-1] if apart else None
         if last is None or span.start >= last.end:
             apart.append(span)
         elif span.end > last.end:
-            apart[-1] = _Span(last.start, min(span.end, length), last.kind)
+            apart[-1] = last._replace(end=span.end)
     return apart
 
 
@@ -156,148 +146,158 @@ def _replaced(text: str, spans: Iterable[_Span], start: int = 0, end: int | None
     return "".join([*parts, text[at:end]])
 
 
-# What encodings hide: a plain text, and for an offset in it the start and the end of what it stands for
+# What encodings hide. A view is a plain text made of another text, and knows the places in that one.
+
+
+class _Piece(NamedTuple):
+    """``length`` characters that stand for ``start`` to ``end``, one for one if there are as many."""
+
+    length: int
+    start: int
+    end: int
 
 
 class _View:
-    """A text made of parts of another one, with the place of each part."""
+    """A text made of another view, or of the text itself. Its pieces are made once a place is asked for."""
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._at: list[int] = []
-        self._places: list[tuple[int, int, bool]] = []
-        self._length = 0
+    def __init__(self, text: str, pieces: Callable[[], list[_Piece]], of: _View | None = None) -> None:
+        self.text, self._make, self._of = text, pieces, of
 
-    def add(self, text: str, start: int, end: int, *, whole: bool) -> None:
-        """``whole``: the part stands for all of start to end; else it is that very text."""
-        if text:
-            self._at.append(self._length)
-            self._places.append((start, end, whole))
-            self._texts.append(text)
-            self._length += len(text)
+    @cached_property
+    def _pieces(self) -> list[_Piece]:
+        return self._make()
 
-    def wall(self) -> None:
-        last = self._places[-1][1] if self._places else 0
-        self.add(_WALL, last, last, whole=True)
-
-    def text(self) -> str:
-        return "".join(self._texts)
+    @cached_property
+    def _at(self) -> list[int]:
+        return list(accumulate((piece.length for piece in self._pieces), initial=0))
 
     def start(self, offset: int) -> int:
+        """The place in the first text where the character at ``offset`` begins."""
         part = bisect_right(self._at, offset) - 1
-        start, _, whole = self._places[part]
-        return start if whole else start + offset - self._at[part]
+        length, start, end = self._pieces[part]
+        place = start + offset - self._at[part] if length == end - start else start
+        return self._of.start(place) if self._of else place
 
     def end(self, offset: int) -> int:
+        """The place in the first text where the character before ``offset`` ends."""
         part = bisect_right(self._at, offset - 1) - 1
-        start, end, whole = self._places[part]
-        return end if whole else start + offset - self._at[part]
+        length, start, end = self._pieces[part]
+        place = start + offset - self._at[part] if length == end - start else end
+        return self._of.end(place) if self._of else place
 
 
-def _hidden_parts(text: str) -> Iterator[tuple[_Place, _Place, str]]:
-    """What each encoding hides, with what gives the start and the end in ``text`` for an offset in it."""
-    escapes = _without_escapes(text)
-    if escapes is not None:
-        plain = escapes.text()
-        yield escapes.start, escapes.end, plain
-        if (inner := _without_escapes(plain)) is not None:
-            yield _through(inner.start, escapes.start), _through(inner.end, escapes.end), inner.text()
-    for view in (_decoded_runs(text), _joined_lines(text)):
-        if plain := view.text():
-            yield view.start, view.end, plain
+def _views(text: str) -> Iterator[_View]:
+    """The text without escapes, then without escapes in these, that with its lines joined, and what it encodes."""
+    last = _View(text, lambda: [_Piece(len(text), 0, len(text))])
+    for _ in range(2):
+        plain, count = _ESCAPE.subn(_unescaped, last.text)
+        if not count:
+            break
+        last = _View(plain, _replacing(_ESCAPE, _unescaped, last.text), last)
+        yield last
+    parts = _SEAM.split(last.text)
+    if len(parts) > 2:
+        yield _pairs(parts, last)
+    if len(parts) > 1:
+        last = _View("".join(parts), _replacing(_SEAM, lambda _: "", last.text), last)
+        yield last
+    yield _decoded(last)
 
 
-def _through(inner: _Place, outer: _Place) -> _Place:
-    return lambda offset: outer(inner(offset))
+def _replacing(
+    pattern: re.Pattern[str], plain: Callable[[re.Match[str]], str], text: str
+) -> Callable[[], list[_Piece]]:
+    """The pieces of ``pattern.sub(plain, text)``."""
+
+    def pieces() -> list[_Piece]:
+        made, at = [], 0
+        for match in pattern.finditer(text):
+            start, end = match.span()
+            made += [_Piece(start - at, at, start), _Piece(len(plain(match)), start, end)]
+            at = end
+        return [*made, _Piece(len(text) - at, at, len(text))]
+
+    return pieces
 
 
-def _without_escapes(text: str) -> _View | None:
-    if "%" not in text and "\\" not in text and "&#" not in text and text.isascii():
-        return None
-    view, at = _View(), 0
-    for match in _ESCAPE.finditer(text):
-        view.add(text[at : match.start()], at, match.start(), whole=False)
-        view.add(_unescaped(match[0]), *match.span(), whole=True)
-        at = match.end()
-    if not at:
-        return None
-    view.add(text[at:], at, len(text), whole=False)
-    return view
-
-
-def _unescaped(escape: str) -> str:
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[0]
     if escape[0] == "%":
-        return bytes.fromhex(escape.replace("%", "")).decode("utf-8", "replace")
+        return binascii.unhexlify(escape.replace("%", "")).decode("utf-8", "replace")
     if escape[0] == "&":
         return chr(int(escape[3:-1], 16) if escape[2] in "xX" else int(escape[2:-1]))
     if escape[0] == "\\":
         return chr(int(escape[2:], 16)) if escape[1] in "ux" else _LETTERS.get(escape[1], escape[1])
-    return chr(ord(escape) - 0xFEE0) if "\uff01" <= escape <= "\uff5e" else ""
+    if escape[0] < "\uff01" or escape[0] > "\uff5e":
+        return ""
+    return escape.encode("utf-16-le")[::2].translate(_NARROW).decode("ascii")
 
 
-def _decoded_runs(text: str) -> _View:
-    """The readable parts of all runs of base64 and hex, of 16 characters and more."""
-    view = _View()
-    for match in _HEX.finditer(text):
-        digits = re.sub(r"\\r|\\n|[^0-9A-Fa-f]", "", match[0])
-        _add_readable(view, bytes.fromhex(digits[: len(digits) // 2 * 2]), match)
-    for match in _BASE64.finditer(text):
-        run = match[0]
-        if len(run) < 16:
-            continue
-        run = _BETWEEN.sub("", run) if not run.isalnum() else run
-        run = run.replace("-", "+").replace("_", "/")
-        for skipped in range(4):  # the run may begin with characters that are not of the encoded text
-            size = (len(run) - skipped) // 4 * 4
-            rest = run[skipped + size :]
-            padded = run[skipped : skipped + size] + (rest + "=" * (4 - len(rest)) if len(rest) > 1 else "")
-            try:
-                _add_readable(view, base64.b64decode(padded), match)
-            except binascii.Error:
-                continue
-    return view
+def _pairs(parts: list[str], last: _View) -> _View:
+    """The last word before each seam and the first behind it: a value may stand among lines of one word."""
+    halves = [
+        (one[-SEAM_CHARS:].rpartition(" ")[2], two[:SEAM_CHARS].partition(" ")[0])
+        for one, two in pairwise(parts)
+    ]
+
+    def pieces() -> list[_Piece]:
+        made: list[_Piece] = []
+        for (one, two), seam in zip(halves, _SEAM.finditer(last.text), strict=True):
+            end, start = seam.span()
+            made += [_Piece(len(one), end - len(one), end), _Piece(len(two), start, start + len(two))]
+            made.append(_Piece(len(_WALL), start, start))
+        return made
+
+    return _View(_WALL.join([one + two for one, two in halves]), pieces, last)
 
 
-def _add_readable(view: _View, content: bytes, match: re.Match[str]) -> None:
-    decoded = content.decode("latin-1")
-    if "\0" in decoded:
-        decoded = decoded.replace("\0", "")  # UTF-16
-    for readable in _ALIKE.finditer(decoded):
-        view.add(readable[0], *match.span(), whole=True)
-        view.wall()
+def _decoded(last: _View) -> _View:
+    """What the runs of base64 and hex hold, with line feeds for what cannot be read."""
+    texts: list[str] = []
+    pieces: list[_Piece] = []
+    for start, end, content in _contents(last.text):
+        plain = content.replace(b"\0", b"").translate(_READABLE).decode("ascii")  # UTF-16 has zeros
+        texts += [plain, _WALL]
+        pieces += [_Piece(len(plain), start, end), _Piece(len(_WALL), end, end)]
+    return _View("".join(texts), lambda: pieces, last)
 
 
-def _joined_lines(text: str) -> _View:
-    """Values that line breaks divide: the end of a line, lines of one word each, and the begin of the next line."""
-    view = _View()
-    for match in _CHAIN.finditer(text):
-        tokens = [
-            (part.start() + match.start(), part.end() + match.start())
-            for part in re.finditer(r"\S+", match[0])
-        ]
-        if len(match[0]) < 16 or not any(char.isdigit() for char in match[0]):
-            continue
-        if _PROSE.match(text, tokens[-1][0]):  # a sentence goes on there
-            tokens.pop()
-        begin = max(text.rfind("\n", 0, match.start()) + 1, match.start() - 80)
-        count = len(tokens)
-        for first, last in {(0, count), (1, count), (0, count - 1), (1, count - 1)}:
-            _add_joined(view, text, begin if first == 0 else None, tokens[first:last])
-        if count > 3:
-            for shift in (0, 1):
-                for at in range(shift, count - 1, 2):
-                    _add_joined(view, text, None, tokens[at : at + 2])
-    return view
+def _contents(text: str) -> Iterator[tuple[int, int, bytes]]:
+    """Start and end of each run, and what it may stand for: nobody knows where in it the encoded text begins."""
+    whole = text.encode("ascii", "replace")
+    for start, end in _runs(_BASE64, whole):
+        run = whole[start:end].replace(b"-", b"+").replace(b"_", b"/")
+        if not (
+            run.islower() or run.isupper() or run.isdigit()
+        ):  # base64 of text has small and capital letters
+            for skipped in range(4):
+                rest = run[skipped:]
+                yield start, end, binascii.a2b_base64(rest + b"A" * (-len(rest) % 4))
+    for start, end in (*_runs(_HEX, whole), *_runs(_HEX_PAIRS, whole)):
+        digits = whole[start:end].translate(None, b" :-")
+        for skipped in range(2):
+            yield start, end, binascii.unhexlify(digits[skipped : skipped + (len(digits) - skipped) // 2 * 2])
 
 
-def _add_joined(view: _View, text: str, begin: int | None, tokens: list[tuple[int, int]]) -> None:
-    if len(tokens) < 2:
-        return
-    if begin is not None:
-        view.add(text[begin : tokens[0][0]], begin, tokens[0][0], whole=False)
-    for start, end in tokens:
-        view.add(text[start:end], start, end, whole=False)
-    view.wall()
+def _runs(kind: tuple[bytes, re.Pattern[bytes]], whole: bytes) -> list[tuple[int, int]]:
+    """Start and end of each run. It is searched in a text where each character is written as its class."""
+    classes, pattern = kind
+    return [match.span() for match in pattern.finditer(whole.translate(classes))]
+
+
+def _kind(shape: str, **characters: str) -> tuple[bytes, re.Pattern[bytes]]:
+    """``characters`` are of a class, by the letter that stands for it in ``shape``."""
+    classes = [
+        next((letter for letter, each in characters.items() if re.match(f"[{each}]", chr(code))), ".")
+        for code in range(256)
+    ]
+    return "".join(classes).encode(), re.compile(shape.encode())
+
+
+# Each begins with plain text: so the next place is found fast.
+_BASE64 = _kind("x" * BASE64_MIN + "x*+", x="A-Za-z0-9+/_-")
+_HEX = _kind("x" * HEX_MIN + "x*+", x="0-9A-Fa-f")
+_HEX_PAIRS = _kind("xxsxxsxxsxxsxxsxxsxxsxx(?:sxx)*+", x="0-9A-Fa-f", s=" :-")
 
 
 class Redactor:
