@@ -35,14 +35,13 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
     blocks = [block for change in lined for block in blocks_of(change)]
     pairs = pairs_of(blocks)
     found = [
-        *removed_tests.findings(changes, blocks, pairs),
+        *removed_tests.findings(changes, blocks),
         *removed_guards.findings(changes, blocks, pairs),
     ]
     found += callers.awaits_gone(changes, pairs)
     old: list[PythonPiece] = []
     new: list[PythonPiece] = []
     broken: list[tuple[str, Sides]] = []
-    whole: set[str] = set()
     unread, is_partial = [], False
     for change, start, sides in sides_of([change for change in changes if is_python(change)]):
         old += [sides.old] if sides.old else []
@@ -52,8 +51,6 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         if sides.error is not None:
             broken.append((change.path, sides))
         is_partial = is_partial or (sides.new is None and change.kind != "deleted")
-        if change.is_whole and sides.old and sides.new:
-            whole.add(change.path)
     for change in changes:
         unread += _read_carrier(change, old, new)
         fault = data_fault(change)
@@ -62,8 +59,6 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         elif fault is not None and fault.sure:
             message = f"{fault.message}. Correct it."
             found.append(Finding("syntax", "syntax", "stop", change.path, fault.line, message))
-    # Of such files the comparison of checks knows whether one means something else now.
-    found = [each for each in found if each.rule != "guard-negated" or each.path not in whole]
     found += _broken(broken)
     try:
         found += _python_findings(old, new, is_partial=is_partial)
@@ -99,7 +94,7 @@ def _python_findings(
 
 def _swallows(piece: PythonPiece) -> Iterator[Finding]:
     """A handler that the change puts around a check, and that lets everything pass."""
-    for node in ast.walk(piece.tree):
+    for node in ast.walk(piece.tree) if "except" in piece.text else ():
         if not isinstance(node, ast.Try):
             continue
         calls = [call for statement in node.body for call in checking_calls(statement)]
