@@ -84,7 +84,7 @@ def _taken_off(block: Block, pairs: Sequence[Pair], put: _Put) -> Finding | None
     if patterns("guards")["condition"].search(gone[0][1]) and ":=" not in gone[0][1]:
         # A line beside it that now has a word of the condition may judge by it.
         asked = {word for word in tokens(gone[0][1]) if word[0].isalpha()}
-        return _condition(block.path, gone) if all(asked.isdisjoint(pair.put) for pair in pairs) else None
+        return _condition(block.path, gone) if all(asked.isdisjoint(set(pair.put) - set(pair.cut)) for pair in pairs) else None
     for number, text in () if put.has_guard else gone:
         if found := _line(block, number, text, put, is_short=len(gone) <= 3):
             return found
