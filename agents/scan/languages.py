@@ -33,9 +33,7 @@ class Language:
 
 _TABLE = Path(__file__).parent / "rules" / "languages.yml"
 # The first row that fits counts. Names are tried before extensions.
-LANGUAGES = msgspec.convert(
-    yaml.load(_TABLE.read_text("utf-8"), yaml.CSafeLoader), tuple[Language, ...]
-)
+LANGUAGES = msgspec.convert(yaml.load(_TABLE.read_text("utf-8"), yaml.CSafeLoader), tuple[Language, ...])
 BY_NAME = {language.name: language for language in LANGUAGES}
 _BY_EXTENSION = {extension: language for language in reversed(LANGUAGES) for extension in language.extensions}
 _BY_PROGRAM = {program: language for language in reversed(LANGUAGES) for program in language.programs}

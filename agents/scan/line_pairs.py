@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from council.agents.scan.change import DiffLine, FileChange, Hunk
+from council.agents.scan.change import DiffLine, FileChange
 from council.agents.scan.regex import Regex
 from council.agents.scan.rows import load
 

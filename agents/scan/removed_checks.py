@@ -69,8 +69,7 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
         survives = survives or (alive and after.holds_edited(check))
     if not survives and not alive and (check.after or check.function):
         return None  # the protected code is gone too
-    sure = survives and check.is_plain and not after.gets_anew(check)
-    return Vanished(check.path, check.line, check.shown, check.kind, sure)
+    return Vanished(check.path, check.line, check.shown, check.kind, survives and check.is_plain)
 
 
 def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
@@ -123,7 +122,9 @@ class _NewSide:
             while pending:
                 node, owners = pending.pop()
                 match node:
-                    case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    case (
+                        ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name)
+                    ):
                         owners = (*owners, name)
                         found[name] |= set()
                     case ast.Name(id=name) | ast.Attribute(attr=name):
@@ -202,11 +203,6 @@ class _NewSide:
         known = [words_of(node) for node in self._statements.get(check.path, {}).values() if _is_simple(node)]
         return bool(told) and all(len(one) > 1 and any(one <= other for other in known) for one in told)
 
-    def gets_anew(self, check: Check) -> bool:
-        """Whether the value that a check required now comes from another source, which may check it itself."""
-        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
-        return bool(sources) and not self.holds(check.path, sources)
-
 
 def _is_simple(node: ast.stmt) -> bool:
     return not hasattr(node, "body")
@@ -236,7 +232,9 @@ def _replaces(new: Check, old: Check) -> bool:
         return False  # it stops in the opposite case, or in fewer cases than the old one
     if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
         return False
-    words = new.words.union(*(words_of(node) for node in new.before if new.subject and _sets(node, new.subject)))
+    words = new.words.union(
+        *(words_of(node) for node in new.before if new.subject and _sets(node, new.subject))
+    )
     common = words & old.words
     if stems := _stems(old.words):
         others = _stems(new.words)

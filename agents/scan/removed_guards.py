@@ -84,7 +84,8 @@ def _taken_off(block: Block, pairs: Sequence[Pair], put: _Put) -> Finding | None
     if patterns("guards")["condition"].search(gone[0][1]) and ":=" not in gone[0][1]:
         # A line beside it that now has a word of the condition may judge by it.
         asked = {word for word in tokens(gone[0][1]) if word[0].isalpha()}
-        return _condition(block.path, gone) if all(asked.isdisjoint(set(pair.put) - set(pair.cut)) for pair in pairs) else None
+        told = {word for pair in pairs for word in set(pair.put).difference(pair.cut)}
+        return _condition(block.path, gone) if asked.isdisjoint(told) else None
     for number, text in () if put.has_guard else gone:
         if found := _line(block, number, text, put, is_short=len(gone) <= 3):
             return found
@@ -112,7 +113,9 @@ def _line(block: Block, number: int, text: str, put: _Put, *, is_short: bool) ->
     words = [word for word in tokens(text) if is_item or word[0] not in "'\""]
     if is_guard and put.guard_gone(words):
         rule = "middleware-removed" if is_item else "guard-removed"
-        message = f"Takes off the guard {shown}, and what it guards stays. Keep it, or put another in its place."
+        message = (
+            f"Takes off the guard {shown}, and what it guards stays. Keep it, or put another in its place."
+        )
         return _finding(rule, "stop", block.path, number, message, 862)
     if known["lock"].search(text) and not any(known["atomic"].search(added) for _, added in block.added):
         message = f"Takes off {shown}, and what it protects stays. Keep it, or say why two can't meet there."

@@ -16,8 +16,9 @@ from council.agents.scan.languages import is_test
 from council.agents.scan.line_pairs import LINE_CHARS_MAX, Block, bare, is_code, is_remark, patterns
 
 _NOTHING = {"pass", "return", "..."}
-_WORD = re.compile(r"[^\W\d]\w*")
-_LONG_WORD = re.compile(r"\w{3,}")
+# Words that say little of what is expected.
+_SMALL = {"is", "not", "in", "None", "True", "null", "nil", "true"}
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ def findings(changes: Sequence[FileChange], blocks: Sequence[Block]) -> Iterator
     left = set().union(*after.values())
     added = {bare(text) for change in changes for _, text in change.added}
     is_kept = _lines(tests, "added") * 2 >= _lines(tests, "removed")
-    covered = _Covered(sources)
+    stems = {_stem(change.path) for change in sources}
     for change in tests:
         old, new = before[change.path], after[change.path]
         lost = [name for name, test in old.items() if name and test.is_changed and name not in left]
@@ -56,7 +57,7 @@ def findings(changes: Sequence[FileChange], blocks: Sequence[Block]) -> Iterator
                 yield _finding("test-file-deleted", "ask" if is_only else "note", change.path, 0, message)
             continue
         if sum(bool(name) and test.is_changed for name, test in new.items()) < len(lost):
-            is_alarm = not (shrinks or is_kept) and covered.by(change)
+            is_alarm = not (shrinks or is_kept) and _stem(change.path) in stems
             for name in lost[:3]:
                 message = f"Removes the test {short_quote(name)}. Keep it, or say why what it tests is gone."
                 weight: Weight = "ask" if is_alarm else "note"
@@ -76,21 +77,6 @@ def _finding(rule: str, weight: Weight, path: str, line: int, message: str) -> F
 
 def _lines(changes: Sequence[FileChange], side: Literal["added", "removed"]) -> int:
     return sum(len(getattr(change, side)) for change in changes)
-
-
-class _Covered:
-    """Which test files are about code that the change touches: by the files' names, or by a function's name."""
-
-    def __init__(self, sources: Sequence[FileChange]) -> None:
-        self._files = {_stem(change.path) for change in sources}
-        lines = (line for change in sources for hunk in change.hunks for line in hunk.lines)
-        defines = patterns("tests")["defines"]
-        shown = (defines.search(line.text[:LINE_CHARS_MAX]) for line in lines if line.tag != "-")
-        self._names = {found[1] for found in shown if found}
-
-    def by(self, test: FileChange) -> bool:
-        words = {word for _, text in test.removed for word in _LONG_WORD.findall(text[:LINE_CHARS_MAX])}
-        return _stem(test.path) in self._files or not words.isdisjoint(self._names)
 
 
 def _stem(path: str) -> str:
@@ -141,13 +127,14 @@ def _weaker(
     if not gone or len(new.asserts) >= len(old.asserts):
         return
     put = {word for text in new.changed if not is_remark(text) for word in _WORD.findall(text)}
+    named = {word for word in put if not word[0].isdigit()}
     had = {word for text in old.changed for word in _WORD.findall(text)}
     number, shown = gone[0][0], short_quote(gone[0][1].strip())
-    if name and old.is_closed and new.is_closed and not new.asserts and put <= had | _NOTHING:
+    if name and old.is_closed and new.is_closed and not new.asserts and named <= had | _NOTHING:
         message = f"The test {short_quote(name)} asserts nothing any more. Keep {shown}, or remove the test."
         yield _finding("test-emptied", "stop", path, number, message)
         return
-    is_cut = len(old.changed) == len(gone) and not put
+    is_cut = len(old.changed) == len(gone) and named <= had | _SMALL and not had <= put
     message = f"Takes out the assertion {shown}. Keep it, or say why it holds no more."
     yield _finding("assertion-removed", "ask" if is_cut and not shrinks else "note", path, number, message)
 
