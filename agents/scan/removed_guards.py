@@ -35,8 +35,9 @@ def findings(
     for block in blocks:
         put_instead = _Put(put, fresh[block.path])
         cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
-        found = [each for each in cut if each] or [_taken_off(block, of_block[id(block)], put_instead)]
-        yield from filter(None, found)
+        found = [each for each in cut if each]
+        taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
+        yield from [*found, taken_off] if taken_off else found
 
 
 @dataclass(frozen=True, slots=True)
