@@ -23,7 +23,7 @@ from council.agents.scan.finding import CODE
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import scan
 from council.agents.static import marks
-from council.agents.static.verdict import REASON_CHARS_MAX, asks, listed, observed, stops
+from council.agents.static.verdict import REASON_CHARS_MAX, asks, count, listed, observed, stops
 
 NAMED_MAX = 20  # files in a reason; the others are only counted
 
@@ -53,10 +53,8 @@ class CodeMind:
             return Opinion.abstain(_cut(why), confidence=0.5)
         if unread := (*seen.unread, *seen.unknown, *seen.failed):
             return Opinion.abstain(_cut(f"not read: {listed(unread, NAMED_MAX, ', ')}"), confidence=0.5)
-        says, confidence = (
-            [f"no fault found in {len(seen.files) or 'its'} {'files' if seen.files else 'code'}"],
-            0.9,
-        )
+        where = count(len(seen.files), "file") if seen.files else "its code"
+        says, confidence = [f"no fault found in {where}"], 0.9
         if notes := seen.of("note", CODE):
             says.append(f"worth a look: {listed(notes)}")
             confidence = 0.7

@@ -32,7 +32,7 @@ from council.agents.scan.finding import POLICY
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, asks, listed, observed, stops
+from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, asks, count, listed, observed, stops
 
 
 class Lite:
@@ -65,31 +65,29 @@ class Lite:
 
     def _weigh(self, seen: Findings) -> Opinion:
         """A yes. Its confidence depends on the smaller findings."""
-        files, lines = seen.files, seen.parts.added + seen.parts.removed
-        looked = f"{len(files)} files, {lines} lines" if files else "its words and its action"
+        files, lines, most = seen.files, seen.parts.added + seen.parts.removed, self.max_changed_lines
+        looked = (
+            f"{count(len(files), 'file')}, {count(lines, 'line')}" if files else "its words and its action"
+        )
         says = [f"no secret, personal data or dangerous command in {looked}"]
         confidence = 0.85 if files else 0.6
         risk: RiskLevel = "low"
-        if files and seen.parts.sources and not seen.parts.tests:
-            says.append("source changed without a test")
-            confidence = 0.7
-        if mentions := seen.of("note", POLICY):
-            says.append(f"worth a look: {listed(mentions)}")
-            confidence, risk = min(confidence, 0.55), "med"
-        if seen.parts.gone_tests:
-            says.append(_listed_paths("removes tests", seen.parts.gone_tests))
-            confidence, risk = min(confidence, 0.5), "med"
-        if lines > self.max_changed_lines:
-            says.append(f"{lines} changed lines, more than {self.max_changed_lines}: split it")
-            confidence, risk = min(confidence, 0.5), "med"
-        if seen.parts.binaries:
-            says.append(f"not read, {_listed_paths('binary', seen.parts.binaries)}")
-            confidence, risk = min(confidence, 0.45), "med"
-        if seen.silenced:
-            silent = [f"{found.rule} at {found.place} ({why})" for found, why in seen.silenced]
-            says.append(f"silenced: {listed(silent)}")
-        if seen.parts.generated:
-            says.append(_listed_paths("generated", seen.parts.generated))
+        parts, mentions = seen.parts, seen.of("note", POLICY)
+        silent = [f"{found.rule} at {found.place} ({why})" for found, why in seen.silenced]
+        remarks: tuple[tuple[bool, str, float, RiskLevel], ...] = (
+            (bool(parts.sources and not parts.tests), "source changed without a test", 0.7, "low"),
+            (bool(mentions), f"worth a look: {listed(mentions)}", 0.55, "med"),
+            (bool(parts.gone_tests), _listed_paths("removes tests", parts.gone_tests), 0.5, "med"),
+            (lines > most, f"{lines:,} changed lines, more than {most:,}: split it", 0.5, "med"),
+            (bool(parts.binaries), f"not read, {_listed_paths('binary', parts.binaries)}", 0.45, "med"),
+            (bool(silent), f"silenced: {listed(silent)}", 1.0, "low"),
+            (bool(parts.generated), _listed_paths("generated", parts.generated), 1.0, "low"),
+        )
+        for applies, told, sure_max, how_grave in remarks:
+            if applies:
+                says.append(told)
+                confidence = min(confidence, sure_max)
+                risk = "med" if how_grave == "med" else risk
         return _says("yes", "; ".join(says), confidence, risk)
 
 

@@ -20,13 +20,16 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
 from council.protocol.errors import EnvelopeError, MindError
 
+if TYPE_CHECKING:
+    from council.protocol.cognition import CognitionPacket
+
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
-RulingWord = Literal["confirm", "reject", "human"]
+RulingWord = Literal["confirm", "reject", "human", "verify"]
 COST_MAX = 10**12
 
 
@@ -100,6 +103,17 @@ class AuthorizedAction(Action):
         return AuthorizedAction, (self.tool, self.args, self.authorization)
 
 
+class Checked(NamedTuple):
+    """A check that a mind asked for and that was run: the tool, its arguments by name, and its output as text.
+
+    The output is data from outside, redacted, and cut at 4,000 characters.
+    """
+
+    tool: str
+    args: Mapping[str, Any]
+    output: str
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A proposal as a mind sees it. Its text is data from outside: never instructions (rules 1.14).
@@ -108,6 +122,7 @@ class Case:
     Action. ``confidence`` is the proposer's own, from 0 to 1. ``time_left_s`` is the time in seconds until the mind
     loses its ballot. ``history`` is what was said and done before the proposal, oldest first, as far as the proposer
     gave it. ``requester`` are the agent and the user who ask, as the proposer says: nobody has checked it.
+    ``checks`` are those that were run on this case, oldest first; each is also a turn ``check`` of the history.
     Raises EnvelopeError for an action of another shape.
     """
 
@@ -121,6 +136,7 @@ class Case:
     time_left_s: float = 60.0
     history: tuple[Turn, ...] = ()
     requester: tuple[str, ...] = ()
+    checks: tuple[Checked, ...] = ()
 
     def __post_init__(self) -> None:
         if self.action is not None and not isinstance(self.action, Action):
@@ -138,7 +154,8 @@ class Opinion:
 
     ``confidence`` is from 0 to 1. If it is below 0.3, or if ``risk_level`` is high, the proposal goes to Prime's
     ruling (rules 1.8). ``control_packet`` is what the seat's model sent along, if any (rules 6.6). ``escalate`` is a
-    reason for a ruling by Prime in any case: if it is set, the seat sends an ESCALATION before its ballot.
+    reason for a ruling by Prime in any case: if it is set, the seat sends an ESCALATION before its ballot. ``check``
+    is a call of a READ tool to run before the decision: its result is shown to all seats, which then vote again.
     """
 
     vote: Vote
@@ -147,24 +164,43 @@ class Opinion:
     risk_level: RiskLevel = "low"
     control_packet: Mapping[str, Any] | None = None
     escalate: str = ""
+    check: Action | None = None
 
     @classmethod
     def yes(
-        cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low", escalate: str = ""
+        cls,
+        reason: str,
+        *,
+        confidence: float = 1.0,
+        risk_level: RiskLevel = "low",
+        escalate: str = "",
+        check: Action | None = None,
     ) -> Opinion:
-        return cls("yes", reason, confidence, risk_level, None, escalate)
+        return cls("yes", reason, confidence, risk_level, None, escalate, check)
 
     @classmethod
     def no(
-        cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low", escalate: str = ""
+        cls,
+        reason: str,
+        *,
+        confidence: float = 1.0,
+        risk_level: RiskLevel = "low",
+        escalate: str = "",
+        check: Action | None = None,
     ) -> Opinion:
-        return cls("no", reason, confidence, risk_level, None, escalate)
+        return cls("no", reason, confidence, risk_level, None, escalate, check)
 
     @classmethod
     def abstain(
-        cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low", escalate: str = ""
+        cls,
+        reason: str,
+        *,
+        confidence: float = 1.0,
+        risk_level: RiskLevel = "low",
+        escalate: str = "",
+        check: Action | None = None,
     ) -> Opinion:
-        return cls("abstain", reason, confidence, risk_level, None, escalate)
+        return cls("abstain", reason, confidence, risk_level, None, escalate, check)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +216,16 @@ class ShownBallot:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """Prime's act on an escalated proposal, beside its ballot: confirm, reject, or human (rules 1.8)."""
+    """Prime's act on an escalated proposal, beside its ballot: confirm, reject, human, or verify (rules 1.8).
+
+    ``verify`` needs a ``check``, a call of a READ tool to run first: all seats then vote again.
+    """
 
     ruling: RulingWord
     reason: str
     confidence: float = 1.0
     risk_level: RiskLevel = "low"
+    check: Action | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +293,16 @@ Review = Callable[[Case], Opinion | Awaitable[Opinion]]
 class Cost:
     """Tokens, prompt and output together, and millionths of a dollar, rounded up.
 
-    Raises ValueError if a value is not a whole number from 0 to 10**12: the council could not book it.
+    ``output_tokens`` are those of the tokens that the model wrote, 0 if that is not known. Two costs are compared
+    without it. Raises ValueError if a value is not a whole number from 0 to 10**12: the council could not book it.
     """
 
     tokens: int
     microusd: int = 0
+    output_tokens: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "microusd"):
+        for name in ("tokens", "microusd", "output_tokens"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= COST_MAX:
                 raise ValueError(f"{name} is {value!r:.80}, expected a whole number from 0 to {COST_MAX:,}")
@@ -315,6 +357,25 @@ class SpeakingMind(Protocol):
     """A mind that speaks while it thinks. It gets its plan stream before its first case."""
 
     def set_plan_stream(self, stream: PlanStream) -> None: ...
+
+
+class PacketSource(Protocol):
+    """The cognition packets that a seat holds for its mind, one for each case."""
+
+    model: Mapping[str, Any]  # fields of a packet's ``header.model``
+
+    async def of(self, case: Case, make: Callable[[], Awaitable[CognitionPacket]]) -> CognitionPacket:
+        """The packet of a case. If there is none yet, it is the one that ``make`` builds."""
+
+    def note(self, proposal_id: str, step: str, text: str) -> None:
+        """Adds a step of reasoning to the packet of a case."""
+
+
+@runtime_checkable
+class PacketMind(Protocol):
+    """A mind that makes prompts from cognition packets. It gets their source before its first case."""
+
+    def set_packets(self, packets: PacketSource) -> None: ...
 
 
 class _FunctionMind:

@@ -25,6 +25,7 @@ from council.agents.mind import (
     Case,
     Observation,
     Opinion,
+    PacketSource,
     PlanStream,
     Ruling,
     ShownBallot,
@@ -111,6 +112,10 @@ class ModelMind:
     def set_budget(self, budget: BudgetClient) -> None:
         self._budget = budget
         self.prompter.set_budget(budget)  # its shortening steps may call models too
+
+    def set_packets(self, packets: PacketSource) -> None:
+        packets.model = {"name": self.endpoint.model, "provider": self.endpoint.provider or "openai"}
+        self.prompter.set_packets(packets)
 
     def set_plan_stream(self, stream: PlanStream) -> None:
         self._stream = stream

@@ -223,14 +223,10 @@ def _at_stake(stakes: Stakes) -> Opinion | None:
 
 def _unknown(case: Case) -> Opinion | None:
     """An action of a tool that no check here knows."""
-    found = effect_of(case)
-    if found is None:
+    if (found := effect_of(case)) is None:
         return None
-    effect, word = found
-    reason = (
-        f"the tool is not known here, and {effect} by its name or arguments ({word}): a human should look"
-    )
-    return _says("abstain", reason, 0.5, "high")
+    how = "{} by its name or arguments ({})".format(*found)
+    return _says("abstain", f"the tool is not known here, and {how}: a human should look", 0.5, "high")
 
 
 def _doubted(seen: Findings) -> Opinion | None:

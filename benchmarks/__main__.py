@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import cluster, durable, growth, omen, pure, running, sight, thinking
+from benchmarks import acting, cluster, durable, growth, omen, pure, running, sight, thinking
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
     "codec": pure.codec_rows,
     "omen": omen.omen_rows,
+    "acting": acting.acting_rows,
     "import": pure.import_rows,
     "inline": running.inline_rows,
     "ray": running.ray_rows,

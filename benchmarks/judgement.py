@@ -35,7 +35,7 @@ from council.agents.scan.finding import WEIGHTS
 from council.agents.scan.scan import scan
 
 CORPUS = Path(__file__).parent.parent / "tests" / "corpus" / "judgement"
-CALLS = "tool-calls"  # the file that holds calls of tools
+CALLS, COMMANDS = "tool-calls", "commands"  # the files that hold calls of tools, and command lines
 FIRST_LINE = 40  # of a file of which a part is shown
 TOOL_SECONDS_MAX = 60.0
 
@@ -67,14 +67,26 @@ def entries() -> list[Entry]:
         _entry(file.stem, raw)
         for file in sorted(CORPUS.glob("*.toml"))
         for kind, rows in tomllib.loads(file.read_text(encoding="utf-8")).items()
-        for raw in rows
-        if kind in ("change", "action")
+        for raw in (_commands(kind, rows) if file.stem == COMMANDS else rows)
+        if kind in ("change", "action", "harm", "alike")
     ]
+
+
+def _commands(kind: str, lines: list[str]) -> Iterator[dict[str, object]]:
+    """Command lines, each as a call of a shell."""
+    for number, line in enumerate(lines, start=1):
+        yield {
+            "id": f"{kind}-{number}",
+            "fault": kind == "harm",
+            "family": "",
+            "tool": "shell",
+            "args": {"command": line},
+        }
 
 
 def _entry(kind: str, raw: dict[str, object]) -> Entry:
     name, is_fault, family = str(raw["id"]), bool(raw["fault"]), str(raw["family"])
-    if kind == CALLS:
+    if kind in (CALLS, COMMANDS):
         action = Action.of({"tool": raw["tool"], "args": raw["args"]})
         return Entry(name, kind, is_fault, family, (), Case("", "bench", f"Call {action.tool}", "", action))
     files = tuple(_files(name, str(raw["diff"])))
@@ -206,9 +218,9 @@ def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """The scan's figures by language."""
     yield "| language | faults: stop | stop or ask | or note | harmless: stop | stop or ask | or note |"
     yield "|---|---|---|---|---|---|---|"
-    kinds = sorted({each.entry.kind for each in verdicts}, key=lambda kind: (kind == CALLS, kind))
+    kinds = sorted({each.entry.kind for each in verdicts}, key=lambda kind: (kind in (CALLS, COMMANDS), kind))
     for name, chosen in [(kind, [each for each in verdicts if each.entry.kind == kind]) for kind in kinds] + [
-        ("**all changes**", [each for each in verdicts if each.entry.kind != CALLS])
+        ("**all changes**", [each for each in verdicts if each.entry.files])
     ]:
         cells = []
         for fault in (True, False):
@@ -226,7 +238,7 @@ def beside(name: str, verdicts: Sequence[Verdict], kinds: tuple[str, ...]) -> st
     cells = []
     for chosen in (
         [each for each in verdicts if each.entry.kind in kinds],
-        [each for each in verdicts if each.entry.kind != CALLS],
+        [each for each in verdicts if each.entry.files],
     ):
         for fault in (True, False):
             part, whole = reached(chosen, "ask", fault=fault)
@@ -248,7 +260,7 @@ def main() -> int:
             rows.append(f"| {name} | not installed | | | | |")
             continue
         print(f"judging by {name} …", file=sys.stderr, flush=True)
-        verdicts = judge(tool, cases if name == "scan" else [each for each in cases if each.kind != CALLS])
+        verdicts = judge(tool, cases if name == "scan" else [each for each in cases if each.files])
         if name == "scan":
             print("\n".join(table(verdicts)))
             rows += [beside(f"{name}, {kind}", verdicts, (kind,)) for kind in ("python", "bash")]

@@ -29,6 +29,13 @@ class Voter:
         return Opinion.yes(reason) if yes else Opinion.no(reason)
 
 
+class Agrees(Voter):
+    """Votes yes, whatever is proposed."""
+
+    def opinion(self, case: Case, reason: str) -> Opinion:
+        return Opinion.yes(reason)
+
+
 class SlowVoter(Voter):
     """The same after a latency that is log-normal (median 50 ms); its reason is when it answered, in Unix seconds."""
 

@@ -36,9 +36,9 @@ from council.agents.scan.action import Argument, read_action
 from council.agents.scan.change import read_changes
 from council.agents.scan.compare import compare
 from council.agents.scan.linters import lint
-from council.agents.scan.own import SILENCES, own_of
+from council.agents.scan.own import FILE_BYTES_MAX, SILENCES, own_of
 from council.agents.scan.pieces import pieces_of
-from council.agents.scan.ruleset import FILE_BYTES_MAX, RuleError, line_rules
+from council.agents.scan.ruleset import OWN, RuleError, files_of, read
 from council.agents.scan.scan import scan, written
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import SCRIPT_CHARS_MAX
@@ -93,7 +93,8 @@ def in_file(text: str, path: str) -> None:
 
 def in_language(text: str, path: str) -> None:
     pieces = spelled(pieces_of([written(Argument("content", text, path))]))
-    compare(lines.matches(pieces, line_rules()), pieces)
+    rules = [rule for file in files_of(OWN / "lines") for rule in read(file)]
+    compare(lines.matches(pieces, rules), pieces)
 
 
 def marked(text: str) -> None:

@@ -485,6 +485,24 @@ def test_a_crash_between_use_and_result_leaves_an_unknown_outcome(tmp_path: Path
         assert "is not run again" in alerts[0]["text"]
         assert council.status()["tokens"]["unknown"] == 1
         assert bench.tool.calls == []
+    with restarted(store) as council:
+        (waiting,) = council.escalations()
+        assert waiting.escalation_id == f"esc-{token}-1"
+        assert [each["escalation_id"] for each in council.status()["waiting"]] == [waiting.escalation_id]
+        assert council.status()["with_human"] == 1
+        decided = council.answer(waiting.escalation_id, approve=True, reason="record 1 is there")
+        assert decided.outcome == "approved"
+        with pytest.raises(Refused, match="is asked about use 1"):
+            council.answer(waiting.escalation_id, approve=False)
+        assert council.escalations() == []
+    with restarted(store) as council:
+        (found,) = council.tokens()
+        assert found.uses[0].result is not None
+        assert (found.standing, found.uses[0].result.outcome) == ("live", "ok")  # two uses are left
+        assert "record 1 is there" in found.uses[0].result.text
+        (entry,) = council.history(types=["answer"])
+        assert (entry.proposal_id, entry.data["answer"]["use"]) == (token, 1)
+        assert council.escalations() == []
 
 
 def test_a_use_that_is_not_granted_in_time_is_not_run(council: Council) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks import durable, job, measure, minds, peers, pure, running, sight, thinking
+from benchmarks import acting, durable, job, measure, minds, peers, pure, running, sight, thinking
 from benchmarks.floor import Batched
 from benchmarks.measure import Row
 from benchmarks.peers import __main__ as table
 from benchmarks.peers import child, ours
 from benchmarks.proposals import Planted, load
 from council import Council
+from council.action.sandbox import SandboxMissing, level_for
 from council.agents.mind import Case
 from council.agents.prompting.answer_schema import SCHEMA_TEXTS
 from council.agents.prompting.builder import case_text
@@ -213,6 +215,18 @@ def test_rows_are_shown_as_markdown_and_as_json(capsys: pytest.CaptureFixture[st
 
 
 # The benchmarks that need no Ray
+
+
+def test_the_start_of_an_action_is_timed_beside_a_bare_one() -> None:
+    if not os.environ.get("CI"):  # in CI there must be a sandbox
+        try:
+            level_for(None)
+        except SandboxMissing as missing:
+            pytest.skip(str(missing))
+    (row,) = acting.acting_rows(0.1)
+    assert row.floor is not None
+    assert row.p99_ms is not None
+    assert row.p99_ms >= row.figure > row.floor > 0
 
 
 def test_the_rows_in_process_have_percentiles_a_floor_and_growth(monkeypatch: pytest.MonkeyPatch) -> None:

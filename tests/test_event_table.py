@@ -31,7 +31,7 @@ def test_each_class_of_event_has_one_row_and_one_handler() -> None:
 
 def test_each_announcement_has_one_row() -> None:
     assert set(ANNOUNCED) == classes(do.Effect) - SILENT
-    assert len({row.kind for row in ANNOUNCED.values()}) == len(ANNOUNCED) == 22
+    assert len({row.kind for row in ANNOUNCED.values()}) == len(ANNOUNCED) == 24
 
 
 def test_the_literal_of_events_has_the_kinds_of_the_table() -> None:

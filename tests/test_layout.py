@@ -22,12 +22,14 @@ PUBLIC_METHODS_MAX = 25
 FUNCTION_LINES_MAX = 60
 # The fields of these are a format: keys of the settings, or what a journal, a snapshot or a client is given.
 FORMATS = (
+    "agents/scan/ruleset.py Rule",
     "council/api/keywords.py Settings",
     "council/config/settings.py CouncilConfig",
     "council/config/settings.py SeatConfig",
     "council/config/settings.py SeatSettings",
     "council/core/state.py Decision",
     "council/core/state.py Proposal",
+    "council/core/state.py Rules",
     "council/journal/entries.py Entry",
     "council/runtime/snapshot.py Base",
 )

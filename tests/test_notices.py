@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from council.telemetry import delivery
 from council.telemetry.delivery import Channel, to_command, to_webhook
 from tests.logged import capture_logs
 from tests.patience import HANG_S, until
+from tests.webhook import Hook
+from tests.webhook import hook as hook
 
 SECRET = "the-bucket-of-ada"
 KEY = b"k" * 32
@@ -47,50 +48,6 @@ SEATS = [
     SeatConfig(name="lite", mind=yes),
     SeatConfig(name="codemind", mind=yes),
 ]
-
-
-class Hook:
-    """A webhook's receiver on loopback. It answers with the next of ``answers``, then with 200."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-        self.answers: list[int] = []
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                code = hook.answers.pop(0) if hook.answers else 200
-                self.send_response(code)
-                if 300 <= code < 400:
-                    self.send_header("location", hook.url + "/elsewhere")
-                self.send_header("content-length", "0")
-                self.end_headers()
-                hook.requests.append(({k.lower(): v for k, v in self.headers.items()}, body))
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    @property
-    def notices(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, body in [*self.requests]]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(HANG_S)
-
-
-@pytest.fixture
-def hook() -> Iterator[Hook]:
-    found = Hook()
-    yield found
-    found.close()
 
 
 def writes(folder: Path) -> list[str]:
@@ -141,6 +98,17 @@ def test_content_is_told_where_it_is_asked_for(hook: Hook) -> None:
     assert answered["answer_reason"] == "keep it"
 
 
+def test_secrets_in_the_content_are_redacted(hook: Hook) -> None:
+    canary = "ghp_" + "a1B2c3D4e5F6g7H8j9K0" + "m1N2p3Q4r5S6t7U8"
+    with Council.inline(seats=SEATS, notify={"webhook": hook.url, "content": True}) as council:
+        council.propose(f"Use {canary}", action={"tool": "curl", "args": {"headers": [canary]}})
+        until(lambda: hook.requests)
+    (notice,) = hook.notices
+    assert notice["summary"] == "Use [redacted: GitHub token]"
+    assert notice["action"]["args"] == {"headers": ["[redacted: GitHub token]"]}
+    assert canary not in str(hook.requests)
+
+
 def test_an_unknown_outcome_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("council.runtime.executor.LEFT_BEHIND_S", 0.01)
     ends = threading.Event()
@@ -152,10 +120,18 @@ def test_an_unknown_outcome_is_told(hook: Hook, monkeypatch: pytest.MonkeyPatch)
 
         with pytest.raises(OutcomeUnknown):
             hang()
-        until(lambda: hook.notices)
+        until(lambda: len(hook.notices) == 2)
         ends.set()
         (token,) = council.tokens()
-    (notice,) = hook.notices
+        (question,) = council.escalations()
+        council.answer(question.escalation_id, approve=False, reason=SECRET)
+        until(lambda: len(hook.notices) == 3)
+    notice, waiting, answered = hook.notices
+    assert (waiting["kind"], waiting["reason"]) == ("waiting", "outcome_unknown")
+    assert question.escalation_id in waiting["to_answer"]
+    assert (answered["kind"], answered["outcome"]) == ("answered", "cancelled")
+    assert "to_answer" not in answered
+    assert SECRET not in json.dumps(hook.notices)
     assert (notice["kind"], notice["token_id"]) == ("outcome_unknown", token.token_id)
     assert notice["id"] == f"{token.uses[0].use_id}.outcome_unknown"
     assert "is not run again" in notice["text"]

@@ -27,6 +27,8 @@ from council.config.settings import (
     SEAT_KEYS,
     ActionConfig,
     NotifyConfig,
+    OutputChannel,
+    OutputConfig,
     PolicyRow,
     ScannerConfig,
     SeatSettings,
@@ -269,12 +271,15 @@ def test_the_shared_keywords_are_those_of_what_takes_them() -> None:
             how = {name: hint.__forward_arg__ for name, hint in Guarding.__annotations__.items()}
             guarded = {each.name: each.annotation for each in keyword_only(kind.guard)}
             assert guarded == {**how, "risk": "RiskLevel"}, kind
-    models = (ActionConfig, NotifyConfig, SeatConfig, PolicyRow, ScannerConfig)
-    hints = get_type_hints(Settings, localns={each.__name__: each for each in models})
+    models = (ActionConfig, NotifyConfig, OutputConfig, SeatConfig, PolicyRow, ScannerConfig)
+    hints = get_type_hints(
+        Settings, localns={"OutputChannel": OutputChannel, **{each.__name__: each for each in models}}
+    )
     assert set(hints) == set(COUNCIL_KEYS)
     assert SeatSettings.__annotations__.keys() == set(SEAT_KEYS)
     assert "SeatConfig" in str(hints.pop("seats"))
     assert "NotifyConfig" in str(hints.pop("notify"))
+    assert "OutputConfig" in str(hints.pop("output"))
     assert "ActionConfig" in str(hints.pop("action"))
     assert "PolicyRow" in str(hints.pop("policy"))
     assert "ScannerConfig" in str(hints.pop("scanners"))

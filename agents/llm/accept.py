@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from council.agents.llm.calls import ModelAnswer
-from council.agents.mind import Case, Opinion, Ruling, RulingWord
+from council.agents.mind import Action, Case, Opinion, Ruling, RulingWord
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer import find_json, read
 from council.protocol.answer.mangle import Schema
+from council.protocol.errors import EnvelopeError
 from council.protocol.values import quoted
 
 T = TypeVar("T")
@@ -157,4 +158,11 @@ def ruling(case: Case, answer: ModelAnswer, prompt: Prompt, predicates: Schema |
     as_ballot = json.dumps(value, ensure_ascii=False, default=lambda broken: broken.problem)
     weighed = _weighed(case, read.read(as_ballot, predicates), "ruling")
     final: RulingWord = "human" if weighed.asks_human else _RULING_OF[weighed.vote]
+    packet = value.get("control_packet")
+    check = packet.get("check") if isinstance(packet, dict) else None
+    if check and given["ruling"] == "human" and not weighed.asks_human:  # a check may spare the human
+        try:
+            return Ruling("verify", weighed.reason, weighed.confidence, weighed.risk_level, Action.of(check))
+        except EnvelopeError as error:
+            raise Unusable(error.message) from None
     return Ruling(final, weighed.reason, weighed.confidence, weighed.risk_level)

@@ -74,7 +74,9 @@ class Endpoint:
         # Through the text, so that 0.15 is exactly 0.15.
         rates = [Decimal(0 if price is None else repr(price)) for price in prices]
         return Cost(
-            input_tokens + output_tokens, math.ceil(rates[0] * input_tokens + rates[1] * output_tokens)
+            input_tokens + output_tokens,
+            math.ceil(rates[0] * input_tokens + rates[1] * output_tokens),
+            output_tokens,
         )
 
     def key(self) -> str:

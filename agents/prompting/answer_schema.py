@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, get_args
 
-from council.agents.mind import RulingWord
 from council.agents.prompting.prompt import Task
 from council.protocol.answer.markers import Outcome
 from council.protocol.answer.sections import VERBS, ImpactAnalysis, MemoryOperation, Section
@@ -74,7 +73,7 @@ def _answer(key: Task, **word: dict[str, Any]) -> dict[str, Any]:
 SCHEMAS: Mapping[Task, Mapping[str, Any]] = MappingProxyType(
     {
         "ballot": _answer("ballot", vote=_one_of(get_args(VoteWord))),
-        "ruling": _answer("ruling", ruling=_one_of(get_args(RulingWord))),
+        "ruling": _answer("ruling", ruling=_one_of(("confirm", "reject", "human"))),
         # The other stages (GCP 6), with the same content as their blocks.
         "plan": _object(plan=_many(_TEXT)),
         "observe": _object(interrupt=_TEXT_OR_NULL),

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Literal
 
 from council.agents.messaging import ids
-from council.agents.mind import BudgetClient, Case, ShownBallot, SpendingMind, Stream
+from council.agents.mind import BudgetClient, Case, PacketSource, ShownBallot, SpendingMind, Stream
 from council.agents.prompting.assembly import Assembled, Assembly, Common, Draft, too_much
 from council.agents.prompting.case_history import with_history
 from council.agents.prompting.prompt import Execution, Halt, Prompt, Task
@@ -83,6 +83,15 @@ def packet_of(
     return with_history(packet, case.history)
 
 
+async def built(
+    case: Case, *, now: datetime, new_id: Callable[[], str], identity_hash: str | None = None
+) -> CognitionPacket:
+    """``packet_of``, on a thread if the history is long. Raises EnvelopeError."""
+    made = partial(packet_of, case, now=now, new_id=new_id, identity_hash=identity_hash)
+    is_long = sum(len(turn.text) for turn in case.history) > AT_ONCE_CHARS
+    return await asyncio.to_thread(made) if is_long else made()
+
+
 class PromptBuilder:
     """A seat's prompts. The constructor checks all that can be checked without a case.
 
@@ -136,6 +145,14 @@ class PromptBuilder:
             identity=_short_identity(charter.identity, mtu, count, way),
         )
         self._findings = findings
+        self._packets: PacketSource | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packets": None}  # it pickles without its seat
+
+    def set_packets(self, packets: PacketSource) -> None:
+        """From now on each case has one packet, which its seat holds; otherwise each prompt has its own."""
+        self._packets = packets
 
     def set_budget(self, budget: BudgetClient) -> None:
         """For the steps: this seat pays for their models (rules 2.6)."""
@@ -150,6 +167,8 @@ class PromptBuilder:
         """
         if plan is None:
             return await self._prompt("ballot", case, "ballot", "ballot_answer")
+        if self._packets is not None:
+            self._packets.note(case.proposal_id, "plan", clean(plan))
         # rules 3.1: Refine is the ballot's call. The plan may repeat what others wrote, so it is data as well.
         own = ("plan", clean(plan))
         return await self._prompt("ballot", case, "refinement", "ballot_answer", "refine", own=own)
@@ -225,17 +244,21 @@ class PromptBuilder:
     ) -> Prompt:
         frames = (f"{task}_marked" if marked else f"{task}_answer", *more_frames)
         fields["marker"] = marker if marked else None
-        return await self._prompt(task, replace(case, history=()), instruction, *frames, **fields)
+        return await self._prompt(task, case, instruction, *frames, history=False, **fields)
 
-    async def _prompt(self, task: Task, case: Case, instruction: str, *frames: str, **fields: Any) -> Prompt:
-        packet = await self._packet(case)
-        turns = packet.context.relevant_history_snippet
-        history = "\n".join(f"{turn.role}: {turn.summary}" for turn in turns)
+    async def _prompt(
+        self, task: Task, case: Case, instruction: str, *frames: str, history: bool = True, **fields: Any
+    ) -> Prompt:
+        packet = await self._packet(
+            case if history or self._packets is not None else replace(case, history=())
+        )
+        turns = packet.context.relevant_history_snippet if history else ()
+        shown = "\n".join(f"{turn.role}: {turn.summary}" for turn in turns)
         if self._findings is not None and task in _JUDGES and (found := await self._findings(case)):
             tokens_max = min(FINDINGS_TOKENS_MAX, self.common.mtu // 10)
             fields["notes"] = (*fields.get("notes", ()), ("findings", self._cut(found, tokens_max)))
         draft = Draft(
-            task, case, packet.header.packet_id, history, case_text(case), frames, instruction, **fields
+            task, case, packet.header.packet_id, shown, case_text(case), frames, instruction, **fields
         )
         return await self._assemble(draft)
 
@@ -251,9 +274,11 @@ class PromptBuilder:
 
     async def _packet(self, case: Case) -> CognitionPacket:
         identity_hash = self.common.charter.identity.content_hash()
-        made = partial(packet_of, case, now=datetime.now(UTC), new_id=ids.new_id, identity_hash=identity_hash)
-        is_long = sum(len(turn.text) for turn in case.history) > AT_ONCE_CHARS
-        return await asyncio.to_thread(made) if is_long else made()
+
+        def make() -> Awaitable[CognitionPacket]:
+            return built(case, now=datetime.now(UTC), new_id=ids.new_id, identity_hash=identity_hash)
+
+        return await (make() if self._packets is None else self._packets.of(case, make))
 
     def _cut(self, text: str, tokens_max: int) -> str:
         """The beginning of a model's text in that many tokens, without characters that are not text."""

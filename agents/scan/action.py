@@ -78,8 +78,16 @@ class ParsedAction:
         is_database = bool(_SQL_TOOLS.search(self.tool))
         return is_database or bool(key in WORDS["sql_keys"] and (key != "query" or _SQL_START.match(text)))
 
+    @property
+    def program(self) -> str:
+        """The program that the tool is by its name, such as ``kubectl``; its arguments are the program's words."""
+        named = set(re.findall("[a-z]+", self.tool)) - WORDS["program_fillers"]
+        return next(iter(named), "") if len(named) == 1 and named <= WORDS["program_tools"] else ""
+
     def runs_shell_in(self, key: str) -> bool:
         """Whether it runs an argument as a command."""
+        if self.program:
+            return key in WORDS["shell_keys"] or key in {"args", "arguments", "input", "subcommand"}
         return key in WORDS["shell_keys"] or (self.runs_shell and key not in WORDS["sql_keys"])
 
     def language_of(self, argument: Argument) -> str:
@@ -111,6 +119,22 @@ class ParsedAction:
                 each.text for each in self.args if each.key.lower() in _TARGET_KEYS and "\n" not in each.text
             ]
         return list(dict.fromkeys(paths))
+
+    @property
+    def removed_paths(self) -> list[str]:
+        """The files that it removes or moves away, if its tool's name says that it does so to files."""
+        words = set(re.findall("[a-z]+", self.tool))
+        removes = words & WORDS["removes"] and words & {
+            "file",
+            "files",
+            "fs",
+            "directory",
+            "folder",
+            "dir",
+            "path",
+        }
+        keys = {*_PATH_KEYS, "source", "src", "from", "paths", "directory"}
+        return [each.text for each in self.args if removes and each.key.lower() in keys]
 
     @property
     def read_paths(self) -> list[str]:

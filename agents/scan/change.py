@@ -1,62 +1,77 @@
 """Reads the code in a text: unified diffs and fenced code blocks.
 
 ``read_changes`` accepts any text. ``ScannedText.faults`` lists what it could not read, so that a seat that judges the
-rest can say so.
-
-The library unidiff reads each hunk. This module finds hunks between prose and fences, and reads git's headers. It
-reports the damage that unidiff accepts: uncounted lines, unreadable headers, headers that contradict their hunks.
+rest can say so. This module finds where the diff of a file begins, and reads git's headers. The library unidiff reads
+the hunks. What contradicts a header, or goes on after the end of a hunk, is a fault.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import textwrap
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Literal, cast
 
 from unidiff.errors import UnidiffParseError
+from unidiff.patch import Hunk as Found
 from unidiff.patch import PatchSet
 
 Kind = Literal["added", "deleted", "modified", "renamed"]
 Tag = Literal[" ", "+", "-"]
 
-# A proposal's body is far smaller, because its envelope has a limit. These limits bound the time of any call.
-CHARS_MAX = 8_000_000
-LINES_MAX = 200_000
-FILES_MAX = 2_000
-BLOCKS_MAX = 1_000
-FAULTS_MAX = 200
-HEADER_CHARS_MAX = 8_300  # two paths of 4,096, the longest that Linux opens, and the rest of the line
-FENCE_INDENT_MAX = 12  # a fence in a list in a list; a deeper one is indented text
+# These bound the time of any call. A proposal is smaller, because its envelope has a limit.
+LINES_MAX, FILES_MAX, BLOCKS_MAX, FAULTS_MAX = 200_000, 2_000, 1_000, 200
+NAME_CHARS_MAX = 4_096  # the longest path that Linux opens
 QUOTED_CHARS_MAX = 120  # of a foreign line in a fault
 LONG_LINES = 1_200  # of a file that is shown whole; of a longer one, only what is near changed lines is read
-NEAR_LINES, HEAD_LINES = 60, 60
+NEAR_LINES = 60
 WIDE_CONTEXT_LINES = 25  # a diff with so much context usually shows the whole file
 
-_HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
-_HEADER = re.compile(
-    r"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to|"
-    r"similarity index|dissimilarity index|index) (.*)"
+_HUNK = r"@@ -[0-9]{1,9}(?:,[0-9]{1,9})? \+[0-9]{1,9}(?:,[0-9]{1,9})? @@.*\n"
+_KEY = (
+    r"(?:(?:old|new|deleted file|new file) mode|(?:copy|rename) (?:from|to)|(?:dis)?similarity index|index)"
 )
-_FACTS = {"old mode", "rename to", "new file mode", "deleted file mode"}
+# A file's diff up to its first hunk. A sentence may begin with "diff --git" too.
+_HEAD = re.compile(
+    r"^(?=diff --git |--- )"
+    rf'(?:diff --git (?P<git>(?=.*\n(?:--- |Binary files |GIT binary patch|{_KEY} )|"?[abciow12]/\S+ \S+\r?\n).*)\n'
+    rf"(?P<headers>(?:{_KEY} .*\n)*+))?"
+    r"(?:--- (?P<old>.*)\n\+\+\+ (?P<new>.*)\n|(?(git)(?P<binary>Binary files .*\n|GIT binary patch\r?\n"
+    r"(?:(?:(?:literal|delta) [0-9]{1,15}|[A-Za-z](?:[!-~]{5}){1,13})\r?\n|\r?\n(?=(?:literal|delta) ))*+)?|(?!)))",
+    re.MULTILINE,
+)
+_HEADER = re.compile(rf"^({_KEY}) ([^\r\n]*)", re.MULTILINE)
+_UNSHOWN = (  # what stands for a change and does not show it, and a sentence for it
+    (r"(?:diff --cc |diff --combined |@@@ -).*\n", "a merge's combined diff can't be read; send one for one parent"),
+    (r"\*\*\* .+\n--- .+\n\*{15}.*\n", "a context diff can't be read; send a unified diff"),
+    (r"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?\n(?=[<>] )", "a diff without file names can't be read; send a unified diff"),
+    (_HUNK, "a hunk without a file header (--- and +++) before it"),
+    (r"Submodule \S.{0,4096} [0-9a-f]{7,64}\.{2,3}[0-9a-f]{7,64}.*\n", "the content of a submodule is not shown"),
+    (r"Binary files .* differ\r?\n", "a binary file without git's header is not shown"),
+)  # fmt: skip
+_START = re.compile("|".join((_HEAD.pattern, *(f"^(?:{pattern})" for pattern, _ in _UNSHOWN))), re.MULTILINE)
+_IN_HUNK = re.compile(r"[ +-].*\n|\\ .*\n|\r?\n")
+_AFTER_HUNK = re.compile(rf"{_HUNK}|\\ .*\n")  # or the end of the file's diff
+# Lines that go on after a hunk, up to a mail's signature, a rule or the next file.
+_REST = re.compile(r"(?:(?!---?[ \t\r]*\n|--- .*\n\+\+\+ )[ +\-\\].*\n)*+")
+_FACTS = {"old mode", "rename to", "new file mode", "deleted file mode"}  # changes that need no hunk
 _INDEX = re.compile(r"[0-9a-f]{4,64}\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
-_GIT_NAMES = re.compile(r'diff --git "?[abciow12]/[^ ]+ "?[abciow12]/[^ ]+')
 _PREFIX = re.compile(r"[abciow12]/")  # what git puts before a name; the digits are of --no-index
-_BASE85 = re.compile(r"(?:literal|delta) [0-9]{1,15}|[A-Za-z](?:[!-~]{5}){1,13}")
 _SUBMODULE = re.compile(r"Subproject commit [0-9a-f]{40,64}")
-_SUBMODULE_LOG = re.compile(
-    r"Submodule \S.{0,4096} [0-9a-f]{7,64}\.{2,3}[0-9a-f]{7,64}"
-)  # diff.submodule=log
-_LINK_MODE = "120000"
-_SUBMODULE_MODE = "160000"
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<mark>`{3,}(?=[^`\n]*$)|~{3,})(?P<info>[^\n]*)\n?"
+    r"(?P<code>.*?)(?:^ *(?P=mark)[`~]*\s*?$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_LINK_MODE, _SUBMODULE_MODE = "120000", "160000"
 _DATA = re.compile(r"\.(?:json|toml|ya?ml|ipynb|pth)$", re.IGNORECASE)  # their syntax is checked as a whole
 _NULL = "/dev/null"
-_LONGER = "it is longer than its header says"
-_NO_NEWLINE = "\\ No newline at end of file"
-_ESCAPE = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
-_ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+_ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
 def short_quote(text: str) -> str:
@@ -110,10 +125,8 @@ class Hunk:
 class FileChange:
     """The changes of a diff to one file. A copy counts as ``renamed``: its hunks are relative to ``old_path``.
 
-    ``is_whole``: the hunks show the entire file, both sides. ``is_complete`` is False if a hunk of the file could not
-    be read; ``ScannedText.faults`` says which. Paths are as the author wrote them. They may be absolute or climb with
-    "..", and must only be shown, never opened. ``is_link``: the new file is a symbolic link, and its one line is the
-    target.
+    ``is_whole``: the hunks show the entire file, both sides. ``is_link``: the new file is a symbolic link, and its
+    one line is the target. Paths are as the author wrote them, perhaps absolute or with "..": never open them.
     """
 
     path: str
@@ -123,8 +136,6 @@ class FileChange:
     is_link: bool = False
     hunks: tuple[Hunk, ...] = ()
     is_whole: bool = False
-    is_complete: bool = True
-    line: int = 0
 
     @property
     def added(self) -> list[tuple[int, str]]:
@@ -152,24 +163,12 @@ class CodeBlock:
 
 @dataclass(frozen=True, slots=True)
 class ScannedText:
-    """The code in a text, and the parts of it that could not be read.
-
-    ``prose`` is the text with its diffs blanked out, line by line.
-    """
+    """The code in a text, and the parts that could not be read. ``prose`` is the text with its diffs blanked."""
 
     files: tuple[FileChange, ...] = ()
     blocks: tuple[CodeBlock, ...] = ()
     faults: tuple[str, ...] = ()
     prose: str = field(default="", compare=False)
-
-    def with_more(self, other: ScannedText) -> ScannedText:
-        """Both readings as one, with the prose of this one."""
-        return replace(
-            self,
-            files=self.files + other.files,
-            blocks=self.blocks + other.blocks,
-            faults=self.faults + other.faults,
-        )
 
 
 def narrowed(change: FileChange) -> FileChange:
@@ -178,7 +177,7 @@ def narrowed(change: FileChange) -> FileChange:
     is_long = change.is_whole and len(lines) > LONG_LINES
     if not is_long or change.kind != "modified" or _DATA.search(change.path):
         return change
-    kept = set(range(HEAD_LINES))
+    kept = set(range(NEAR_LINES))
     for at, line in enumerate(lines):
         if line.tag != " ":
             kept.update(range(max(0, at - NEAR_LINES), min(len(lines), at + NEAR_LINES + 1)))
@@ -192,289 +191,174 @@ def narrowed(change: FileChange) -> FileChange:
 
 def read_changes(text: str) -> ScannedText:
     """The diffs and code blocks in ``text``. No text makes it raise; limits are reported as faults."""
-    reader = _Reader(text)
-    reader.run()
-    faults = reader.faults[:FAULTS_MAX]
-    if len(reader.faults) > FAULTS_MAX:
-        faults.append(f"and more than the {FAULTS_MAX} faults that are listed")
-    return ScannedText(tuple(reader.files), tuple(reader.blocks), tuple(faults), "\n".join(reader.prose))
+    lines = text.removesuffix("\n").split("\n")  # not splitlines(): a form feed ends no line of a diff
+    reader = _Reader(lines[:LINES_MAX])
+    blocks = _read_blocks(reader)
+    limits = (
+        ("lines", lines, LINES_MAX),
+        ("files", reader.files, FILES_MAX),
+        ("code blocks", blocks, BLOCKS_MAX),
+        ("faults", reader.faults, FAULTS_MAX),
+    )
+    faults = [
+        f"only the first {most:,} {what} were read of {len(every):,}"
+        for what, every, most in limits
+        if len(every) > most
+    ]
+    return ScannedText(
+        tuple(reader.files[:FILES_MAX]),
+        tuple(blocks[:BLOCKS_MAX]),
+        (*faults, *reader.faults[:FAULTS_MAX]),
+        "\n".join(reader.prose),
+    )
 
 
-@dataclass(slots=True)
+def _read_blocks(reader: _Reader) -> list[CodeBlock]:
+    """The fenced blocks. What holds a diff is known, but for an indented block, whose lines are read here."""
+    blocks: list[CodeBlock] = []
+    text, at, line = "\n".join(reader.prose) + "\n", 0, 1
+    for fence in _FENCE.finditer(text):
+        line, at = line + text.count("\n", at, fence.start()), fence.start()
+        language = (fence["info"].split() or [""])[0].lower()
+        code = textwrap.dedent(fence["code"].replace("\r\n", "\n"))
+        numbers = range(line, line + fence["code"].count("\n"))
+        has_diff = not reader.taken.isdisjoint(numbers)
+        if fence["indent"] and not has_diff:
+            inner = _Reader(code.split("\n")[: len(numbers)])
+            has_diff = bool(inner.taken)
+            reader.files += inner.files
+            reader.faults += [f"{fault} of the block at line {line}" for fault in inner.faults]
+            reader.prose[numbers.start : numbers.stop] = inner.prose
+        if language in ("diff", "patch", "udiff") and not has_diff:
+            reader.faults.append(f"line {line}: a {language} block without a file header (--- and +++)")
+        blocks.append(CodeBlock(language, code, line, has_diff))
+    return blocks
+
+
+@dataclass(frozen=True, slots=True)
 class _Section:
-    """The diff of one file while it is read. ``headers`` are git's lines between the names and the hunks."""
+    """The diff of one file. ``headers`` are git's lines between the names and the hunks, by their first words."""
 
-    line: int
-    git: str | None = None  # the names in git's first line
-    headers: dict[str, str] = field(default_factory=dict)
-    old: str | None = None
-    new: str | None = None
-    hunks: list[Hunk] = field(default_factory=list)
-    is_binary: bool = False
-    is_complete: bool = True
-    is_longer: bool = False  # more of its lines follow than its last header announced
+    is_git: bool
+    is_binary: bool
+    old: str
+    new: str
+    headers: dict[str, str]
+    hunks: tuple[Hunk, ...]
 
 
-@dataclass(slots=True)
-class _Fence:
-    """A fenced block, while its lines are collected."""
+class _Patch(PatchSet):
+    """The hunks that unidiff reads from ``at`` on, up to a damaged one.
 
-    mark: str
-    indent: int
-    language: str
-    line: int
-    lines: list[str] = field(default_factory=list)
-    has_diff: bool = False
+    Afterwards ``at`` is where it stopped, ``last`` where its last hunk begins, and ``why`` what is damaged, or "".
+    """
+
+    def __init__(self, text: str, at: int) -> None:
+        self.at, self.last, self.why = at, at, ""
+        try:
+            super().__init__(self._lines(text))
+        except UnidiffParseError as error:
+            self.why = str(error)
+
+    def _lines(self, text: str) -> Iterator[str]:
+        """The lines that unidiff asks for. While it reads a hunk, ``self[0]`` does not hold that one yet."""
+        yield from ("--- a\n", "+++ b\n")
+        begun = 0
+        while found := (_IN_HUNK if begun > len(self[0]) else _AFTER_HUNK).match(text, self.at):
+            if found[0].startswith("@"):
+                begun, self.last = begun + 1, self.at
+            self.at = found.end()
+            is_marker = found[0].startswith("\\")  # in git's language setting
+            yield "\\ No newline at end of file\n" if is_marker else found[0]
 
 
 class _Reader:
-    """Reads the lines once; ``_at`` is the next. Diffs win over fences, because they state their length."""
+    """Reads the diffs in the lines.
 
-    def __init__(self, text: str) -> None:
+    They are blanked in ``prose``, and ``taken`` are their numbers from 0. A line that only looks like a diff, or adds
+    what no hunk holds, stays.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
         self.files: list[FileChange] = []
-        self.blocks: list[CodeBlock] = []
         self.faults: list[str] = []
-        self._fence: _Fence | None = None
+        self.taken: set[int] = set()
+        self.prose = lines.copy()
+        self._text = "\n".join(lines) + "\n"
+        self._starts = [0, *(end.end() for end in re.finditer("\n", self._text))]
         self._at = 0
-        # Not splitlines(): a form feed or U+2028 does not end a line of a diff.
-        self._lines = text[:CHARS_MAX].split("\n")
-        if not self._lines[-1]:
-            self._lines.pop()  # the text ended with a line feed
-        if len(text) > CHARS_MAX or len(self._lines) > LINES_MAX:
-            self.faults.append(
-                f"only the first {LINES_MAX:,} lines or {CHARS_MAX:,} characters were read "
-                f"of {text.count(chr(10)) + 1:,} lines and {len(text):,} characters"
-            )
-            del self._lines[LINES_MAX:]
-        self.prose = self._lines.copy()
+        while start := _START.search(self._text, self._at):
+            self._at = start.end()
+            self._take(start.start(), self._at, is_shown=False)
+            if head := _HEAD.match(self._text, start.start()):
+                self._read(head)
+            else:
+                place = start.start()
+                why = next(why for pattern, why in _UNSHOWN if re.compile(pattern).match(self._text, place))
+                self._fault(start.start(), why)
 
-    def run(self) -> None:
-        """Fills ``files``, ``blocks`` and ``faults``, and blanks the diffs out of ``prose``.
+    def _line(self, at: int) -> int:
+        """The number of the line at a place of the text, from 0."""
+        return bisect_right(self._starts, at) - 1
 
-        Lines that only look like a diff, or name no file, stay in the prose: nothing else reads them.
-        """
-        runs_on = False
-        while (start := self._at) < len(self._lines):
-            known = len(self.files)
-            section = self._take_section()
-            if section or self._take_odd_diff():
-                is_taken = len(self.files) > known
-                runs_on = is_taken and section is not None and section.is_longer
-                if is_taken or known >= FILES_MAX:
-                    self.prose[start : self._at] = [""] * (self._at - start)
-            elif self._take_fence():
-                runs_on = False
-            else:  # lines beyond its header's count belong to the diff; what they add is read all the same
-                line = self._consume()
-                runs_on &= line.startswith((" ", "+", "-", "\\"))
-                if runs_on and line[0] != "+":
-                    self.prose[start] = ""
-        self._close_fence()
+    def _fault(self, at: int, message: str) -> None:
+        self.faults.append(f"line {self._line(at) + 1}: {message}")
 
-    def _fault(self, line: int, message: str) -> None:
-        self.faults.append(f"line {line}: {message}")
+    def _take(self, start: int, end: int, *, is_shown: bool, is_read: bool = True) -> None:
+        numbers = range(self._line(start), self._line(end))
+        self.taken.update(numbers)
+        for number in numbers if is_shown else ():
+            if is_read or not self.prose[number].startswith("+"):
+                self.prose[number] = ""
 
-    def _peek(self, ahead: int = 0) -> str | None:
-        """The line, without the indent of the fence around it; None past the end."""
-        at = self._at + ahead
-        if at >= len(self._lines):
-            return None
-        line, indent = self._lines[at], self._fence.indent if self._fence else 0
-        return line[:indent].lstrip(" ") + line[indent:]
-
-    def _peek_header(self, ahead: int = 0) -> str:
-        """The line as a header, without a CR; "" past the end, or if it is too long for a header."""
-        line = (self._peek(ahead) or "").removesuffix("\r")
-        return line if len(line) <= HEADER_CHARS_MAX else ""
-
-    def _consume(self) -> str:
-        line = self._peek() or ""
-        if self._fence:
-            self._fence.lines.append(line)
-        self._at += 1
-        return line
-
-    # Fences
-
-    def _take_fence(self) -> bool:
-        raw = self._lines[self._at].removesuffix("\r")
-        stripped = raw.lstrip(" ")
-        indent = len(raw) - len(stripped)
-        mark = stripped[:1]
-        if mark not in ("`", "~") or not stripped.startswith(mark * 3) or indent > FENCE_INDENT_MAX:
-            return False
-        info = stripped.lstrip(mark)
-        mark *= len(stripped) - len(info)
-        if self._fence:
-            is_end = mark.startswith(self._fence.mark) and not info.strip()
-            if is_end:
-                self._at += 1
-                self._close_fence()
-            return is_end
-        if "`" in info and mark[0] == "`":  # CommonMark: that is inline code
-            return False
-        self._at += 1
-        self._fence = _Fence(mark, indent, (info.split() or [""])[0].lower(), self._at)
-        return True
-
-    def _close_fence(self) -> None:
-        fence, self._fence = self._fence, None
-        if fence is None:
-            return
-        if fence.language in ("diff", "patch", "udiff") and not fence.has_diff:
-            self._fault(fence.line, f"a {fence.language} block without a file header (--- and +++)")
-        if len(self.blocks) < BLOCKS_MAX:
-            code = "".join(line.removesuffix("\r") + "\n" for line in fence.lines)
-            self.blocks.append(CodeBlock(fence.language, code, fence.line, fence.has_diff))
-        elif len(self.blocks) == BLOCKS_MAX:
-            self._fault(fence.line, f"only the first {BLOCKS_MAX:,} code blocks were read")
-
-    # Diffs
-
-    def _take_odd_diff(self) -> bool:
-        """Takes a line that stands for a change and shows none: of a merge, a submodule, a binary, a lost hunk."""
-        line, at, binary = self._peek_header(), self._at + 1, None
-        old, middle, new = line.removeprefix("Binary files ").removesuffix(" differ").partition(" and ")
-        if line.startswith(("diff --cc ", "diff --combined ", "@@@ -")):
-            self._fault(at, "a merge's combined diff can't be read; send one for one parent")
-        elif _HUNK.match(line):
-            self._fault(at, "a hunk without a file header (--- and +++) before it")
-        elif _SUBMODULE_LOG.match(line):
-            self._fault(at, "the content of a submodule is not shown; review it on its own")
-        elif middle and line.startswith("Binary files ") and line.endswith(" differ"):
-            binary = _Section(at, old=old, new=new, is_binary=True)
+    def _read(self, head: re.Match[str]) -> None:
+        """Reads the diff of a file."""
+        at, known = head.start(), len(self.faults)
+        headers: dict[str, str] = {}
+        for key, value in _HEADER.findall(head["headers"] or ""):
+            if (
+                headers.setdefault(key.replace("copy", "rename"), value) != value
+            ):  # a copy is read as a rename
+                self._fault(at, f"git's header {key!r} contradicts one above it")
+        if head["old"] is None:
+            old, new = _split(head["git"])
         else:
-            return False
-        if self._fence:
-            self._fence.has_diff = True
-        self._consume()
-        if binary:
-            self._finish(binary)
-        return True
-
-    def _take_section(self) -> _Section | None:
-        section = _Section(self._at + 1)
-        if self._looks_like_git():
-            section.git = self._peek_header().removeprefix("diff --git ")
-            self._consume()
-            while found := _HEADER.match(self._peek_header()):
-                key = found[1].replace("copy", "rename")  # a copy is read as a rename
-                if section.headers.setdefault(key, found[2]) != found[2]:
-                    section.is_complete = False
-                    self._fault(self._at + 1, f"git's header {found[1]!r} contradicts one above it")
-                self._consume()
-        elif not self._names_two_files():
-            return None
-        if self._names_two_files():
-            section.old = self._consume().removesuffix("\r").removeprefix("--- ")
-            section.new = self._consume().removesuffix("\r").removeprefix("+++ ")
-            while self._take_hunk(section):
-                pass
-            if not section.hunks and self._runs_on():
-                self._distrust(section, self._at + 1, "its header is missing")
-        else:
-            self._take_binary(section)
-        if self._fence:
-            self._fence.has_diff = True
-        self._finish(section)
-        return section
-
-    def _looks_like_git(self) -> bool:
-        """Whether a line is git's, and not a sentence that begins with these words."""
-        line, following = self._peek_header(), self._peek_header(1)
-        starts = ("--- ", "Binary files ", "GIT binary patch")
-        is_followed = following.startswith(starts) or _HEADER.match(following) is not None
-        return line.startswith("diff --git ") and (is_followed or _GIT_NAMES.fullmatch(line) is not None)
-
-    def _names_two_files(self, ahead: int = 0) -> bool:
-        return self._peek_header(ahead).startswith("--- ") and self._peek_header(ahead + 1).startswith("+++ ")
-
-    def _take_hunk(self, section: _Section) -> bool:
-        """Takes one hunk if it has as many lines as its header promises. Otherwise it is a fault."""
-        header, at = self._peek_header(), self._at + 1
-        if not header.startswith("@@"):
-            return False
-        self._consume()
-        counts = _HUNK.match(header)
-        if counts is None:
-            return self._distrust(section, at, "its header can't be read: " + short_quote(header))
-        old, new = int(counts[2] or 1), int(counts[4] or 1)
-        if not old and not new:
-            return self._distrust(section, at, "its header promises no lines")
-        lines = [counts[0]]
-        while (old or new) and (line := self._peek()) is not None:
-            is_blank = not line.strip("\r")  # editors that trim blank lines trim their leading space
-            tag = " " if is_blank else line[0]
-            if tag not in " +-\\":
-                break
-            old, new = old - (tag in " -"), new - (tag in " +")
-            lines.append(" " + line if is_blank else line)
-            if min(old, new) < 0:
-                break
-            self._consume()
-        while not (old or new) and (self._peek() or "").startswith("\\ "):  # in git's language setting
-            lines.append(_NO_NEWLINE)
-            self._consume()
-        try:
-            section.hunks.append(_hunk(lines))
-        except UnidiffParseError:
-            return self._distrust(section, at, _LONGER if min(old, new) < 0 else "it ends early")
-        return not self._runs_on() or self._distrust(section, at, _LONGER)
-
-    def _runs_on(self) -> bool:
-        """Whether more changed lines follow after the hunk has reached its announced length."""
-        ahead = 0
-        while (line := self._peek(ahead)) and line[0] in " +-" and not self._names_two_files(ahead):
-            if line.rstrip() == "--":  # a mail's signature follows
-                return False
-            if line[0] != " " and line != "---":
-                return True
-            ahead += 1
-        return False
-
-    def _distrust(self, section: _Section, at: int, what: str) -> bool:
-        """Records why a hunk can't be trusted. Always True: its lines were taken."""
-        section.is_complete = False
-        section.is_longer = what == _LONGER
-        name = (section.new if section.new != _NULL else section.old) or "?"
-        self._fault(at, f"a hunk of {short_quote(_plain_name(name))} can't be trusted, {what}")
-        return True
-
-    def _take_binary(self, section: _Section) -> None:
-        line = self._peek_header()
-        if line.startswith("Binary files ") or line == "GIT binary patch":
-            section.is_binary = True
-            self._consume()
-        while line == "GIT binary patch":  # its two parts are separated by a blank line
-            data, following = self._peek_header(), self._peek_header(1)
-            if not (_BASE85.fullmatch(data) or (not data and following.startswith(("literal ", "delta ")))):
-                break
-            self._consume()
-
-    def _finish(self, section: _Section) -> None:
-        if len(self.files) >= FILES_MAX:
-            self._fault(section.line, f"only the first {FILES_MAX:,} files were read")
-            self._at = len(self._lines)  # the rest is unread, as the fault says
+            old, new = _plain_name(head["old"]), _plain_name(head["new"])
+        hunks = self._hunks(short_quote(old if new == _NULL else new))
+        section = _Section(head["git"] is not None, head["binary"] is not None, old, new, headers, hunks)
+        change = _build(section)
+        name = short_quote(change.path)
+        needs_hunk = head["old"] is not None or not _FACTS.intersection(headers)
+        is_shown = any(hunk.lines for hunk in hunks) or section.is_binary or not needs_hunk
+        if not (is_shown or len(self.faults) > known):
+            self._fault(at, f"{name} names a file, but no readable change follows")
             return
-        says = section.hunks or section.is_binary or not section.is_complete
-        if not (says or _FACTS.intersection(section.headers)):
-            name = short_quote(section.new or section.git or "")
-            self._fault(section.line, f"{name} names a file, but no readable change follows")
-            return
-        try:
-            change = _build(section)
-        except ValueError as error:
-            self._fault(section.line, f"this diff can't be read: {error}")
-            return
+        self._take(at, head.end(), is_shown=True)
         for doubt in _doubts(section, change):
-            self._fault(section.line, f"{short_quote(change.path)} {doubt}")
-            change = replace(change, is_complete=False, is_whole=False)
-        self.files.append(change)
+            self._fault(at, f"{name} {doubt}")
+        is_whole = len(self.faults) == known and _is_whole(change, headers.get("index", ""))
+        self.files.append(replace(change, is_whole=is_whole))
+
+    def _hunks(self, name: str) -> tuple[Hunk, ...]:
+        """The hunks of a file. After a damaged one, it goes on at the next header."""
+        hunks: list[Hunk] = []
+        while re.compile(_HUNK).match(self._text, self._at):
+            patch = _Patch(self._text, self._at)
+            hunks += map(_hunk, patch[0])
+            rest = _REST.match(self._text, patch.at)
+            is_longer = rest is not None and re.search("^[+-]", rest[0], re.MULTILINE)
+            end = rest.end() if rest and (patch.why or is_longer) else patch.at
+            read_to = patch.last if patch.why else patch.at
+            self._take(self._at, read_to, is_shown=True)
+            self._take(read_to, end, is_shown=True, is_read=False)
+            if patch.why or is_longer:
+                why = patch.why or "Hunk is longer than expected"
+                self._fault(patch.last, f"the diff of {name} can't be read from here: {why}")
+            self._at = end
+        return tuple(hunks)
 
 
-def _hunk(lines: list[str]) -> Hunk:
-    """A hunk of its header and its lines. Raises UnidiffParseError if these do not agree."""
-    (found,) = PatchSet(["--- a\n", "+++ b\n", *(line + "\n" for line in lines)])[0]
+def _hunk(found: Found) -> Hunk:
     read: list[DiffLine] = []
     for line in found:
         if line.line_type == "\\":
@@ -487,11 +371,12 @@ def _hunk(lines: list[str]) -> Hunk:
 
 
 def _build(section: _Section) -> FileChange:
-    """Raises ValueError if the section's header can't be read."""
-    headers, hunks = section.headers, tuple(section.hunks)
-    old, new = _names(section)
+    headers, hunks = section.headers, section.hunks
+    old, new = _sides(section)
+    tags = {line.tag for hunk in hunks for line in hunk.lines}
+    is_created = not section.is_git and len(hunks) == 1 and hunks[0].old_start == 0 and tags == {"+"}
     kind: Kind = "modified"
-    if old is None or "new file mode" in headers or _is_plain_creation(section):
+    if old is None or "new file mode" in headers or is_created:
         kind = "added"
     elif new is None or "deleted file mode" in headers:
         kind = "deleted"
@@ -500,25 +385,14 @@ def _build(section: _Section) -> FileChange:
     index = _INDEX.match(headers.get("index", ""))
     said = {headers.get("new file mode"), headers.get("new mode"), index[2] if index else None} - {None}
     modes = said or {headers.get("deleted file mode")}
-    change = FileChange(
-        path=(old if kind == "deleted" else new) or old or "?",
+    return FileChange(
+        path=(old if kind == "deleted" else new) or old or "",
         old_path=None if kind == "added" else old,
         kind=kind,
         is_binary=section.is_binary,
         is_link=modes == {_LINK_MODE} and sum(len(hunk.added) for hunk in hunks) <= 1,
         hunks=hunks,
-        is_complete=section.is_complete,
-        line=section.line,
     )
-    return replace(change, is_whole=_is_whole(change, index[1] if index else None))
-
-
-def _is_plain_creation(section: _Section) -> bool:
-    """Whether a diff that is not git's, and so has no mode, creates the file."""
-    if section.git is not None or len(section.hunks) != 1:
-        return False
-    (hunk,) = section.hunks
-    return (hunk.old_start, hunk.new_start) == (0, 1) and all(line.tag == "+" for line in hunk.lines)
 
 
 def _doubts(section: _Section, change: FileChange) -> Iterator[str]:
@@ -530,10 +404,11 @@ def _doubts(section: _Section, change: FileChange) -> Iterator[str]:
     others = {"added": {" ", "-"}, "deleted": {" ", "+"}}.get(change.kind, set())
     if any(line.tag in others for line in lines):
         yield f"is {change.kind} by its header, and its hunks show otherwise"
-    for key, said in (("rename from", section.old), ("rename to", section.new)):
-        name = _plain_name(said or "")
+    for key, name in (("rename from", section.old), ("rename to", section.new)):
         if name and _unquote(section.headers.get(key, name)) not in (name, _PREFIX.sub("", name, count=1)):
             yield f"has a second name, {short_quote(name)}"
+    if not 0 < len(change.path) <= NAME_CHARS_MAX:
+        yield f"has no name of 1 to {NAME_CHARS_MAX:,} characters"
     for hunk in change.hunks:
         sides = ([line for line in hunk.lines if line.tag != other] for other in "+-")
         if any(not line.ending for side in sides for line in side[:-1]):
@@ -545,74 +420,59 @@ def _doubts(section: _Section, change: FileChange) -> Iterator[str]:
             return
 
 
-# Names
-
-
-def _names(section: _Section) -> tuple[str | None, str | None]:
-    """(old, new) paths; None for a side that does not exist. Raises ValueError if there is only one name."""
-    headers = section.headers
+def _sides(section: _Section) -> tuple[str | None, str | None]:
+    """(old, new) paths; None for a side that does not exist."""
+    headers, names = section.headers, (section.old, section.new)
     if "rename from" in headers and "rename to" in headers:
         return _unquote(headers["rename from"]), _unquote(headers["rename to"])
-    if section.old is not None and section.new is not None:
-        old, new = _plain_name(section.old), _plain_name(section.new)
-    else:
-        old, new = _split_git_names(section.git or "")
-    has_prefixes = all(name == _NULL or _PREFIX.match(name) for name in (old, new))
-    if _NULL not in (old, new) and old[:2] == new[:2]:
+    has_prefixes = all(name == _NULL or _PREFIX.match(name) for name in names)
+    if _NULL not in names and section.old[:2] == section.new[:2]:
         has_prefixes = False  # git --no-prefix on a folder named "a"
-    sides = [None if name == _NULL else name[2:] if has_prefixes else name for name in (old, new)]
-    old_side = None if "new file mode" in headers else sides[0]
-    return old_side, None if "deleted file mode" in headers else sides[1]
+    old, new = (None if name == _NULL else name[2:] if has_prefixes else name for name in names)
+    return None if "new file mode" in headers else old, None if "deleted file mode" in headers else new
 
 
-def _split_git_names(names: str) -> tuple[str, str]:
-    """Both names. Without their prefixes they are usually equal; otherwise the last space separates them."""
+def _split(names: str) -> tuple[str, str]:
+    """Both names in git's first line, which are equal but for their prefixes; ("", "") for those of a rename."""
+    names = names.removesuffix("\r")
     half = len(names) // 2
     old, new = _unquote(names[:half]), _unquote(names[half + 1 :])
-    if names[half : half + 1] == " " and old[2:] == new[2:]:
-        return old, new
-    old, blank, new = names.rpartition(" ")
-    if not blank:
-        raise ValueError(f"expected two names, found {short_quote(names)}")
-    return _unquote(old), _unquote(new)
+    return (old, new) if old[2:] == new[2:] else ("", "")
 
 
 def _plain_name(name: str) -> str:
     """A name from a --- or +++ line, without its time stamp."""
-    return _unquote(name.split("\t", 1)[0])
+    return _unquote(name.split("\t", 1)[0].removesuffix("\r"))
 
 
 def _unquote(name: str) -> str:
     """Undoes git's C-style quoting: "caf\\303\\251.py" is UTF-8 in octal."""
     if len(name) < 2 or not (name.startswith('"') and name.endswith('"')):
         return name
-    return _ESCAPE.sub(_unescaped, name[1:-1].encode("utf-8", "replace")).decode("utf-8", "replace")
+    raw = name[1:-1].encode("utf-8", "replace")
+    return _ESCAPE.sub(_unescaped, raw).decode("utf-8", "replace")
 
 
 def _unescaped(escape: re.Match[bytes]) -> bytes:
     code = escape[1]
-    return bytes([_ESCAPED[code[0]] if len(code) == 1 else int(code, 8) & 255])
+    return bytes([int(code, 8) & 255]) if len(code) == 3 else _ESCAPED.get(code, code)
 
 
-# Whether a hunk shows the whole file
-
-
-def _is_whole(change: FileChange, new_blob: str | None) -> bool:
+def _is_whole(change: FileChange, index: str) -> bool:
     """Whether the one hunk starts at the top of the file and reaches its end.
 
-    ``new_blob`` is git's hash of the new content. If it is given, it proves or disproves the end. Otherwise the
-    context tells: a diff with n lines of it shows n lines after the last change unless the file ends. The other runs
-    give a lower bound of n: the first is no longer than n, and none between two changes is longer than 2n.
+    git's hash of the new content in ``index`` proves or disproves the end. Without it the context tells: a diff with
+    n lines of context shows fewer after the last change only if the file ends. Between two changes are at most 2n.
     """
-    if len(change.hunks) != 1 or not change.is_complete or change.is_binary:
+    if len(change.hunks) != 1 or change.is_binary:
         return False
     (hunk,) = change.hunks
     if hunk.old_start > 1 or hunk.new_start > 1:
         return False
     if change.kind in ("added", "deleted") or any(not line.ending for line in hunk.lines):
         return True
-    if new_blob is not None:
-        return _is_blob(hunk.new_text(), new_blob)
+    if blob := _INDEX.match(index):
+        return _is_blob(hunk.new_text(), blob[1])
     runs = [len(run) for run in re.split("[-+]", "".join(line.tag for line in hunk.lines))]
     context = max(runs[0], runs[-1], *((run + 1) // 2 for run in runs[1:-1]), 0)
     return runs[-1] < context or context >= WIDE_CONTEXT_LINES
@@ -620,11 +480,9 @@ def _is_whole(change: FileChange, new_blob: str | None) -> bool:
 
 def _is_blob(text: str, name: str) -> bool:
     """Whether ``text`` is the content that git calls ``name`` (SHA-1, or SHA-256 if it is longer)."""
-    for version in {text, text.replace("\r\n", "\n")}:  # a diff sent with CRLF
-        content = version.encode("utf-8", "replace")
-        content = b"blob %d\0" % len(content) + content
-        is_long = len(name) > 40
-        digest = hashlib.sha256(content) if is_long else hashlib.sha1(content, usedforsecurity=False)
-        if digest.hexdigest().startswith(name):
-            return True
-    return False
+    content = text.encode("utf-8", "replace")
+    digest = hashlib.new(
+        "sha256" if len(name) > 40 else "sha1", b"blob %d\0" % len(content), usedforsecurity=False
+    )
+    digest.update(content)
+    return digest.hexdigest().startswith(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,49 +13,24 @@ import msgspec
 from council.agents.scan import tools
 from council.agents.scan.compare import Match
 from council.agents.scan.pieces import Piece
-from council.agents.scan.ruleset import PARSED, Rule, RuleError
+from council.agents.scan.ruleset import PARSED, Rule, RuleError, reads
 
 CHARS_MAX = 200  # of a captured name or number
 
 _PHP_TAG = re.compile(r"(<\?(?:php\b|=)|\?>)")
+_SCRIPT_TAG = re.compile(r"(<script\b[^>]{0,500}>|</script)", re.IGNORECASE)
 
-
-_MATCHES = re.compile(r'"matches": "([^"]+)"')
-_REGEX_PART = re.compile(r"\\.|[\[\]]|[^\\\[\]]+", re.DOTALL)
-_ASCII = {r"\w": "0-9A-Za-z_", r"\d": "0-9", r"\s": r" \t\r\n\f\v"}
-
-
-class _Position(msgspec.Struct):
-    line: int
-
-
-class _Range(msgspec.Struct):
-    start: _Position
-    end: _Position
-
-
-class _Node(msgspec.Struct):
-    text: str
-
-
-class _Captured(msgspec.Struct):
-    single: dict[str, _Node] = {}
-
-
-class _Found(msgspec.Struct, rename={"rule": "ruleId", "variables": "metaVariables"}):
-    text: str
-    file: str
-    rule: str
-    range: _Range
-    variables: _Captured = msgspec.field(default_factory=_Captured)
-
-
-_READ = msgspec.json.Decoder(_Found)
+# In the JSON of a rule: its utils by name, its regexes, and in these each backslash with what it escapes.
+_MATCHES = re.compile(r'"matches":"([^"]+)"')
+_REGEX = re.compile(r'"regex":"(?:[^"\\]|\\.)*"')
+_ESCAPE = re.compile(r"\\\\(\\\\|.)")
+# Letters, digits and blanks of ASCII: those of Unicode take long to compile.
+_ASCII = {"w": "[0-9A-Za-z_]", "d": "[0-9]", "s": r"[ \\t\\r\\n\\f\\v]", "b": r"(?-u:\\b)"}
 
 
 def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
     """Where the rules match, on both sides. Raises ToolFailed."""
-    wanted = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
+    wanted = languages(pieces)
     by_id = {f"{rule.id}@{name}": rule for rule in rules for name in rule.languages if name in wanted}
     if not by_id:
         return []
@@ -66,24 +40,49 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float)
         texts = folder / "texts"
         texts.mkdir(mode=0o700)
         for at, piece in enumerate(pieces):
-            if piece.language and piece.language.ast_grep:
-                place = texts / f"{at}{_suffix(piece.language.ast_grep)}"
-                text = _code_of_php(piece.text) if piece.language.name == "php" else piece.text
-                place.write_text(text + "\n", encoding="utf-8", errors="replace", newline="")
+            for name in languages([piece]):
+                text = _code_of(piece, name) + "\n"
+                (texts / f"{at}{_suffix(name)}").write_text(text, "utf-8", errors="replace", newline="")
         command = [tools.find("ast-grep"), "scan", "-r", "rules.yml", "--json=stream", "texts"]
         printed = tools.run(command, folder, timeout_s=timeout_s)
     found = []
     for line in printed.splitlines():
         try:
-            each = _READ.decode(line)
-            rule, piece = by_id[each.rule], pieces[int(Path(each.file).stem)]
-        except (msgspec.DecodeError, LookupError, ValueError) as error:
+            each = msgspec.json.decode(line)
+            rule, piece = by_id[each["ruleId"]], pieces[int(Path(each["file"]).stem)]
+            first, last = (each["range"][end]["line"] for end in ("start", "end"))
+            names = each.get("metaVariables", {}).get("single", {})
+            captured = {name: node["text"][:CHARS_MAX] for name, node in names.items()}
+        except (msgspec.DecodeError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise tools.ToolFailed("ast-grep printed a finding that could not be read") from error
-        if rule.scope.holds_for(piece.path):
-            captured = {name: node.text[:CHARS_MAX] for name, node in each.variables.single.items()}
-            first, last = each.range.start.line, each.range.end.line
-            found.append(Match(rule, piece, first, last, each.text, captured))
+        if reads(rule.paths, piece.path):
+            found.append(Match(rule, piece, first, last, each["text"], captured))
     return sorted(found, key=lambda match: (match.piece.path, match.piece.hunk, match.first))
+
+
+def languages(pieces: Iterable[Piece]) -> set[str]:
+    """The languages in the pieces, as ast-grep names them. HTML holds scripts."""
+    names = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
+    return names | {"javascript"} if "html" in names else names
+
+
+def _code_of(piece: Piece, name: str) -> str:
+    if name == "php":
+        return _code_of_php(piece.text)
+    is_held = piece.language is not None and name != piece.language.ast_grep
+    return _scripts(piece.text) if is_held else piece.text
+
+
+def _scripts(text: str) -> str:
+    """The text without what is outside of "<script>" and "</script>". Lines keep their places."""
+    parts = _SCRIPT_TAG.split(text)
+    is_code = len(parts) > 1 and parts[1][1] == "/"
+    shown = []
+    for at, part in enumerate(parts):
+        is_tag = at % 2 == 1
+        shown.append(part if is_code and not is_tag else "\n" * part.count("\n"))
+        is_code = part[1] != "/" if is_tag else is_code
+    return "".join(shown)
 
 
 def _suffix(name: str) -> str:
@@ -127,51 +126,24 @@ def _accepts(by_id: dict[str, Rule]) -> None:
 
 def _write_rules(place: Path, by_id: dict[str, Rule]) -> None:
     documents = (
-        {
-            "id": key,
-            "language": key.partition("@")[2],
-            "message": "",
-            **_in_ascii(_with_needed_utils(rule.code)),
-        }
+        _json({**rule.code, "id": key, "language": key.partition("@")[2], "message": ""} | _needed(rule.code))
         for key, rule in by_id.items()
     )
-    place.write_text("\n---\n".join(map(json.dumps, documents)), encoding="utf-8")
+    place.write_text("\n---\n".join(documents), encoding="utf-8")
 
 
-def _with_needed_utils(code: Mapping[str, Any]) -> dict[str, Any]:
-    """The rule with the utils alone that it uses, for ast-grep compiles all of them for each rule."""
-    given, needed, texts = (
-        code.get("utils", {}),
-        {},
-        [json.dumps(code["rule"]), json.dumps(code.get("constraints", {}))],
-    )
+def _needed(code: Mapping[str, Any]) -> dict[str, Any]:
+    """The utils that a rule uses, for ast-grep compiles all that it is given for each rule."""
+    given, needed = code["utils"], {}
+    texts = [_json([code["rule"], code.get("constraints")])]
     while texts:
         for name in _MATCHES.findall(texts.pop()):
             if name in given and name not in needed:
                 needed[name] = given[name]
-                texts.append(json.dumps(given[name]))
-    return {**code, "utils": needed}
+                texts.append(_json(given[name]))
+    return {"utils": needed}
 
 
-def _in_ascii(node: Any) -> Any:
-    """The rule with ASCII's letters, digits and blanks in its regexes: those of Unicode take long to compile."""
-    if isinstance(node, dict):
-        return {
-            key: _ascii_regex(value) if key == "regex" and isinstance(value, str) else _in_ascii(value)
-            for key, value in node.items()
-        }
-    return [_in_ascii(each) for each in node] if isinstance(node, list) else node
-
-
-def _ascii_regex(regex: str) -> str:
-    in_class = False
-    parts = []
-    for part in _REGEX_PART.findall(regex):
-        if part in _ASCII:
-            part = _ASCII[part] if in_class else f"[{_ASCII[part]}]"
-        elif part == "\\b" and not in_class:
-            part = r"(?-u:\b)"
-        elif part in "[]":
-            in_class = part == "["
-        parts.append(part)
-    return "".join(parts)
+def _json(node: Any) -> str:
+    text = msgspec.json.encode(node).decode()
+    return _REGEX.sub(lambda regex: _ESCAPE.sub(lambda each: _ASCII.get(each[1], each[0]), regex[0]), text)

@@ -41,8 +41,8 @@ class Flags(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A row of the table. ``targets`` is searched in each word after the verb, ``line`` in all words as one line.
 
-    A word in which ``except`` is found is no target. ``verb`` may hold ``a|b``, and ``*`` for any words. With
-    ``reach``, the weight shifts by one step: up for production, down for test systems.
+    A word in which ``except`` is found is no target. ``verb`` may hold ``a|b``, and ``*`` for any words. The program
+    ``*`` is any that no other row names.
     """
 
     program: tuple[str, ...]
@@ -52,7 +52,6 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     excepted: str = msgspec.field(name="except", default="")
     line: str = ""
     unless: tuple[str, ...] = ()
-    reach: bool = False
 
 
 class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -262,8 +261,13 @@ class _Judge:
     findings: list[Finding] = field(default_factory=list)
     one_liners: list[tuple[str, str, int]] = field(default_factory=list)
 
-    def add(self, row: Rule, weight: Weight, line: int) -> None:
-        self.findings.append(Finding(row.id, row.family, weight, self.place, line, row.message, row.cwe))
+    def add(self, row: Rule, line: int, words: str) -> None:
+        if weight := self._weight(row, words):
+            self.findings.append(Finding(row.id, row.family, weight, self.place, line, row.message, row.cwe))
+
+    def _weight(self, row: Rule, words: str) -> Weight | None:
+        weight = (row.in_files if self.in_file else None) or row.weight
+        return shifted(weight, words) if row.reach else weight
 
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
         self._rows(argv, scene, line)
@@ -276,33 +280,35 @@ class _Judge:
     def _rows(self, argv: list[str], scene: Scene, line: int) -> None:
         rules, name = table(), base_name(argv[0]).lstrip("@")
         short = name if name in rules.by_program else re.split(r"\.|\d", name, maxsplit=1)[0]
+        if len(argv) > 1 and re.search(r"[$?*]|\w\[", name):
+            short = "unknown-program"
         words = _words(argv, rules.programs.options.get(short, ""))
         if len(words.line) == LINE_CHARS_MAX:
             message = (
                 f"A command of more than {LINE_CHARS_MAX} characters, not read to its end. Put it in a file."
             )
             self.findings.append(Finding("command-long", "command", "ask", self.place, line, message))
-        found = []
-        for compiled in rules.by_program.get(short, ()):
-            if _match(compiled, words, scene):
-                row = compiled.row
-                weight = (row.in_files if self.in_file else None) or row.weight
-                if by_reach := shifted(weight, words.line) if row.reach else weight:
-                    found.append((by_reach, row))
+        others = rules.by_program.get("*", []) if re.fullmatch(r"[\w.+-]+", short) else []
+        found = [
+            (weight, compiled.row)
+            for compiled in rules.by_program.get(short, others)
+            if _match(compiled, words, scene) and (weight := self._weight(compiled.row, words.line))
+        ]
         gravest = min((weight for weight, _ in found), key=WEIGHTS.index, default=None)
         first = {row.family: row for weight, row in reversed(found) if weight == gravest}
         for row in reversed(first.values()):
-            self.add(row, gravest or row.weight, line)
+            self.add(row, line, words.line)
 
-    def prefix(self, program: str, line: int) -> None:
-        self._rows([f"prefix:{program}"], Scene(), line)
+    def prefix(self, argv: list[str], line: int) -> None:
+        self._rows([f"prefix:{base_name(argv[0])}", *argv[1:]], Scene(), line)
 
     def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
         self._rows([">", *["-a"] * append, target], scene, line)
 
-    def flow(self, stages: list[list[str]], scene: Scene, line: int) -> None:
-        for row in flow.judge(stages, scene):
-            self.add(row, (row.in_files if self.in_file else None) or row.weight, line)
+    def flow(self, stages: list[list[str]], scene: Scene, line: int, *, is_shown: bool) -> None:
+        words = " ".join(chain.from_iterable(stages))[:LINE_CHARS_MAX]
+        for row in flow.judge(stages, scene, is_shown=is_shown):
+            self.add(row, line, words)
 
     def query(self, argv: list[str], text: str, line: int) -> None:
         name = base_name(argv[0])
@@ -388,15 +394,8 @@ def code(language: str, text: str, place: str) -> list[Finding]:
     return judge.findings
 
 
-def written_file(path: str, place: str) -> list[Finding]:
-    """What it means that a tool writes a file with this path."""
+def file(how: str, path: str, place: str) -> list[Finding]:
+    """What it means that a tool writes (``>``), shows (``<``) or removes (``rm -r``) a file."""
     judge = _Judge(place)
-    judge.write(path, False, Scene(), 0)
-    return judge.findings
-
-
-def read_file(path: str, place: str) -> list[Finding]:
-    """What it means that a tool shows a file with this path."""
-    judge = _Judge(place)
-    judge.command(["<", path], Scene(), 0)
+    judge.command([*how.split(), path], Scene(), 0)
     return judge.findings

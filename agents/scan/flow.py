@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import msgspec
@@ -28,12 +28,16 @@ _KEPT = re.compile(r"\.(?:t?gz|tar|zip|7z|xz|bz2|zst|enc|gpg|asc|b64|txt|out|sql
 
 
 class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What gives a kind: a command whose line matches, or any command that reads a file whose name matches."""
+    """What gives a kind: a command whose line matches, or any command that reads a file whose name matches.
+
+    ``keeps`` is a word that names this kind in later commands of the script.
+    """
 
     kind: str
     line: str = ""
     file: str = ""
     excepted: str = msgspec.field(name="except", default="")
+    keeps: str = ""
 
 
 class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -52,7 +56,7 @@ class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class FlowRow(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A flow that is a finding. ``by: pipe``: words do not count."""
+    """A flow that is a finding. ``by: pipe``: words do not count. The graver rows come first."""
 
     source: str = msgspec.field(name="from")
     to: str
@@ -60,8 +64,12 @@ class FlowRow(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 
 class Flows(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``seen`` is how a command starts whose output can be read beside it; ``printers`` show what they read."""
+
     sources: tuple[Source, ...]
     blind: str
+    seen: str
+    printers: str
     sinks: tuple[Sink, ...]
     rows: tuple[FlowRow, ...]
 
@@ -79,8 +87,11 @@ def _sinks(program: str) -> list[tuple[Sink, re.Pattern[str], re.Pattern[str]]]:
     return [(sink, re.compile(sink.line), re.compile(sink.stdin)) for sink in found]
 
 
-def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
-    """The flows in a pipeline. Files that it writes are kept in ``scene.secrets``, with what is in them."""
+def judge(stages: list[list[str]], scene: Scene, *, is_shown: bool) -> Iterator[FlowRow]:
+    """The flows in a pipeline. Files that it writes are kept in ``scene.secrets``, with what is in them.
+
+    ``is_shown``: what it prints goes to whoever started it, unless it is redirected.
+    """
     carried: set[str] = set()
     for argv in stages:
         name = base_name(argv[0]).lstrip("@") if argv else ""
@@ -92,13 +103,18 @@ def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
             # A redirection of a secret file is its input, whatever else is ignored.
             own |= _in_words([word for word in argv if word.startswith("<")], scene)
             takes = stdin.search(line) is not None and (not sink.runs or reads_stdin(argv))
-            yield from (row for row in flows().rows if _flows(row, sink, carried if takes else set(), own))
+            carries = carried if takes else set()
+            rows = [row for row in flows().rows if _flows(row, sink.to, carries, own)]
+            yield from (row for row in rows if row.weight == rows[0].weight)
         if name and _saved(argv, name, scene):
             yield next(row for row in flows().rows if row.id == "flow-saved-run")
         if argv and argv[0].startswith(("$(", "<(")) and "download" in _in_words(argv[:1], scene):
             yield next(row for row in flows().rows if row.id == "flow-download-run")
         given = _given(argv, name, scene)
-        carried |= given
+        carried |= given if re.search(flows().seen, line) else {*given, "unseen"}
+        scene.secrets.update(
+            (source.keeps, source.kind) for source in flows().sources if source.keeps and source.kind in given
+        )
         if carried & _KEPT_KINDS and len(scene.secrets) < SECRETS_MAX:
             kind = "secret" if "secret" in carried else "dump"
             kept = [word[1:] for word in argv if word.startswith(">")]
@@ -107,6 +123,11 @@ def judge(stages: list[list[str]], scene: Scene) -> Iterator[FlowRow]:
                     name in {"cp", "mv", "tee"}
                 )
             scene.secrets.update(dict.fromkeys(filter(None, kept), kind))
+    last = stages[-1] if stages else []
+    if is_shown and last and not any(word.startswith(">") for word in last):
+        line = " ".join([base_name(last[0]), *last[1:]])[:LINE_CHARS_MAX]
+        shown = set(_of_line(line)) | (carried if re.search(flows().printers, line) else set())
+        yield from islice((row for row in flows().rows if _flows(row, "terminal", shown, set())), 1)
 
 
 def _saved(argv: list[str], name: str, scene: Scene) -> bool:
@@ -125,9 +146,9 @@ def _saved(argv: list[str], name: str, scene: Scene) -> bool:
     return False
 
 
-def _flows(row: FlowRow, sink: Sink, carried: set[str], own: set[str]) -> bool:
+def _flows(row: FlowRow, to: str, carried: set[str], own: set[str]) -> bool:
     kinds = set(row.source.split())
-    return row.to in sink.to.split() and bool(kinds & carried or (row.by != "pipe" and kinds & own))
+    return row.to in to.split() and bool(kinds & carried or (row.by != "pipe" and kinds & own))
 
 
 @cache

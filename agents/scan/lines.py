@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from council.agents.scan.compare import Match
 from council.agents.scan.line_pairs import difference
 from council.agents.scan.pieces import Piece
-from council.agents.scan.ruleset import LinePattern, Rule, Scope
+from council.agents.scan.ruleset import Rule, reads
 
 LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
 CHUNK_CHARS = 4_000  # a pattern that runs on over lines takes the square of a chunk's length at most
@@ -18,45 +18,44 @@ ALIKE = 0.5  # the share of a line that must be left of it
 
 _COMMENT = re.compile(r"\s*(?:#(?!!)|//|;|<!--)")
 _Numbered = list[tuple[int, str]]
-_Held = tuple[Rule, LinePattern]
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def matches(pieces: Sequence[Piece], rules: Iterable[Rule]) -> list[Match]:
     """Where the rules match, on both sides."""
     found: list[Match] = []
-    by_scope: dict[Scope, list[_Held]] = {}
+    by_globs: dict[tuple[str, ...], list[Rule]] = {}
     for rule in rules:
-        if rule.line:
-            by_scope.setdefault(rule.scope, []).append((rule, rule.line))
-    by_path: dict[str, list[_Held]] = {}
+        if not rule.languages:
+            by_globs.setdefault(rule.paths, []).append(rule)
+    by_path: dict[str, list[Rule]] = {}
     for piece in pieces:
         if piece.path not in by_path:
-            fitting = [held for scope, held in by_scope.items() if scope.holds_for(piece.path)]
-            by_path[piece.path] = [each for held in fitting for each in held]
-        if held := by_path[piece.path]:
-            found.extend(_in_piece(piece, [each for each in held if each[0].when != "pair"]))
+            fitting = [some for globs, some in by_globs.items() if reads(globs, piece.path)]
+            by_path[piece.path] = [rule for some in fitting for rule in some]
+        found.extend(_in_piece(piece, [rule for rule in by_path[piece.path] if rule.when != "pair"]))
     changed = {(piece.hunk, piece.is_new): piece for piece in pieces if piece.hunk >= 0}
     for (hunk, is_new), piece in changed.items():
         old = changed.get((hunk, False))
-        pairs = [each for each in by_path[piece.path] if each[0].when == "pair"]
+        pairs = [rule for rule in by_path[piece.path] if rule.when == "pair"]
         if is_new and old is not None and pairs:
             found.extend(_in_pairs(old, piece, pairs))
     return found
 
 
-def _in_piece(piece: Piece, rules: Sequence[_Held]) -> Iterator[Match]:
+def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
     """The matches on changed lines: a line that stays is on both sides, and counts on neither."""
-    for chunk in _chunks([(at, line) for at, line, is_changed in _marked(piece) if is_changed]):
+    for chunk in _chunks(
+        [(at, line) for at, line, is_changed in _marked(piece) if is_changed] if rules else []
+    ):
         text = "\n".join(line for _, line in chunk)
-        for rule, pattern in rules:
-            if pattern.match and pattern.match.search(text):
+        for rule in rules:
+            if rule.match and rule.match.search(text):
                 for at, line in chunk:
-                    match = pattern.match.search(line)
-                    if match and (pattern.comments or not _COMMENT.match(line)):
-                        yield Match(
-                            rule, piece, at, at, line, {k: v for k, v in match.groupdict().items() if v}
-                        )
+                    match = rule.match.search(line)
+                    if match and (rule.comments or not _COMMENT.match(line)):
+                        named = {name: value for name, value in match.groupdict().items() if value}
+                        yield Match(rule, piece, at, at, line, named)
 
 
 def _chunks(lines: _Numbered) -> Iterator[_Numbered]:
@@ -74,36 +73,29 @@ def _chunks(lines: _Numbered) -> Iterator[_Numbered]:
         yield chunk
 
 
-def _in_pairs(old: Piece, new: Piece, rules: Sequence[_Held]) -> Iterator[Match]:
+def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
     """A run of removed lines became a run of added ones: line by line, each with what it lost and got."""
-    for removed, added in _runs(old, new):
+    for removed, added in zip(_runs(old), _runs(new), strict=False):
         for before, after in _paired(removed, added):
             cut, put = _difference(before[1], after[1])
-            for rule, pattern in rules if (cut + put).strip() else ():
+            for rule in rules if (cut + put).strip() else ():
                 if (
-                    (pattern.cut is None or pattern.cut.fullmatch(cut.strip()))
-                    and (pattern.put is None or pattern.put.fullmatch(put.strip()))
-                    and (pattern.match is None or pattern.match.search(after[1]))
+                    (rule.cut is None or rule.cut.fullmatch(cut.strip()))
+                    and (rule.put is None or rule.put.fullmatch(put.strip()))
+                    and (rule.match is None or rule.match.search(after[1]))
                 ):
                     yield Match(rule, new, after[0], after[0], after[1], {})
 
 
-def _runs(old: Piece, new: Piece) -> Iterator[tuple[_Numbered, _Numbered]]:
-    """The removed lines and the added ones between two lines that stay."""
-    before, after = _marked(old), _marked(new)
-    i = j = 0
-    while i < len(before) or j < len(after):
-        removed: _Numbered = []
-        added: _Numbered = []
-        while i < len(before) and before[i][2]:
-            removed.append(before[i][:2])
-            i += 1
-        while j < len(after) and after[j][2]:
-            added.append(after[j][:2])
-            j += 1
-        if removed and added:
-            yield removed, added
-        i, j = i + 1, j + 1  # one line that stays, on both sides
+def _runs(piece: Piece) -> list[_Numbered]:
+    """The changed lines between two lines that stay, which both sides have: also empty runs."""
+    runs: list[_Numbered] = [[]]
+    for at, line, is_changed in _marked(piece):
+        if is_changed:
+            runs[-1].append((at, line))
+        else:
+            runs.append([])
+    return runs
 
 
 def _paired(removed: _Numbered, added: _Numbered) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,11 @@ from typing import Any
 from council.agents.scan import tools
 from council.agents.scan.change import FileChange, Hunk, short_quote
 from council.agents.scan.finding import Finding
+from council.agents.scan.pieces import Piece, pieces_of
 
 CODES = Path(__file__).parent / "rules" / "linters.yml"
+# A line that is code, and no prose that happens to parse.
+_CODE = re.compile(r"^[ \t]*(?:import |from \S+ import |return\b|def |class |[\w.]+(?:\(| = ))", re.MULTILINE)
 _RUFF = (
     "check --isolated --no-cache --ignore-noqa --no-fix --quiet --exit-zero --output-format json "
     "--target-version py314"
@@ -72,36 +74,55 @@ def findings(
 def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
     """What ruff finds on the new sides of Python files and not as often on the old ones, and its faults."""
     sides: dict[str, str] = {}
-    places: dict[str, tuple[FileChange, Hunk]] = {}
+    places: dict[str, tuple[FileChange, Hunk, Piece]] = {}
     for at, change in enumerate(changes):
-        for number, hunk in enumerate(
-            change.hunks if change.path.endswith((".py", ".pyi")) and not change.is_link else ()
-        ):
-            if change.kind != "added":
-                sides[f"old {at}.{number}"] = textwrap.dedent(hunk.old_text())
-            if change.kind != "deleted":
-                sides[f"new {at}.{number}"] = textwrap.dedent(hunk.new_text())
-                places[f"new {at}.{number}"] = change, hunk
+        for number, hunk in enumerate(change.hunks if change.path.endswith((".py", ".pyi")) else ()):
+            for piece in pieces_of([replace(change, hunks=(hunk,))]):
+                name = f"{'new' if piece.is_new else 'old'} {at}.{number}"
+                sides[name], places[name] = piece.text, (change, hunk, piece)
     linted, found = lint(sides, timeout_s=timeout_s), []
+    errors = [report.name for report in linted.reports if report.rule == "invalid-syntax"]
+    broken = {name[4:] for name in errors if name.startswith("old ")}
     for report in fresh(linted.reports, sides):
-        change, hunk = places[report.name]
-        line = hunk.new_start + report.line - 1
+        change, hunk, piece = places[report.name]
+        line = piece.number(report.line - 1)
         if report.rule == "F821" and (name := _unbound(change, report.message)):
             message = f"Uses `{name}`, which the change no longer imports or defines. Bring it back."
             found.append(Finding("name-gone", "bug", "stop", change.path, line, message, 457))
+        elif report.rule == "invalid-syntax":
+            if report.name[4:] not in broken and (change.is_whole or _breaks(change, hunk)):
+                found.append(replace(_weighed(report), path=change.path, line=line))
+                broken.add(report.name[4:])  # one error brings others
         elif change.is_whole or not codes()[report.rule].get("whole"):
             found.append(replace(_weighed(report), path=change.path, line=line))
     return found, linted.faults
 
 
+def _breaks(change: FileChange, hunk: Hunk) -> bool:
+    """Whether a syntax error on the new side of a hunk alone is certainly one: a hunk may end in a statement."""
+    opened = [_opened(each.new_text()) - _opened(each.old_text()) for each in change.hunks]
+    is_closed_elsewhere = opened[change.hunks.index(hunk)] and not sum(opened)
+    lines = [
+        text for text in hunk.new_text().split("\n") if text.strip() and not text.lstrip().startswith("#")
+    ]
+    is_cut = not lines or lines[-1].rstrip().endswith(":") or lines[-1].lstrip().startswith("@")
+    return bool(_CODE.search(hunk.old_text())) and not (is_cut or is_closed_elsewhere)
+
+
+def _opened(text: str) -> int:
+    """How many more brackets open than close, strings and comments included."""
+    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
+
+
 def _unbound(change: FileChange, message: str) -> str:
     """The name that ruff says is undefined, if the change takes away what binds it at the top of the file."""
     name = short_quote(message).split("`")[1]
-    binds = re.compile(
-        rf"(?:(?:from .+ )?import .*|(?:async )?def |class |(?={re.escape(name)} ?[:=])){re.escape(name)}\b"
-    )
+    word = rf"\b{re.escape(name)}\b"
+    binds = re.compile(rf"(?:(?:from .+ )?import .*|(?:async )?def |class |(?={word} ?[:=])){word}")
+    lists = re.compile(rf"\s+(?:[\w, ]+, )?{word}(?:, [\w, ]*)?,?$")  # a line of an import in brackets
     is_gone = any(binds.match(line) for _, line in change.removed)
-    return name if is_gone and not any(binds.match(line) for _, line in change.added) else ""
+    is_back = any(binds.match(line) or lists.match(line) for _, line in change.added)
+    return name if is_gone and not is_back else ""
 
 
 def _weighed(report: LinterFinding) -> Finding:

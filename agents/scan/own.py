@@ -6,9 +6,8 @@ reads them from the revision before the change, because a change must not choose
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -21,18 +20,16 @@ from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.ruleset import (
     EXAMPLES,
-    FILE_BYTES_MAX,
     Rule,
     RuleError,
-    check_regexes,
-    parse,
-    refuse_depth,
+    checked,
+    reads,
     yaml_items,
 )
 
 FOLDER = "council.rules"
 SILENCES = "silence.yml"
-FILES_MAX = 200
+FILES_MAX, FILE_BYTES_MAX = 200, 1_000_000
 # Files that hold the rows of [[policy]] and [[scanners]].
 SETTINGS = ("council.toml",)
 
@@ -44,14 +41,8 @@ class Silence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rule: str
     reason: str
-    paths: tuple[str, ...] = ("*",)
+    paths: tuple[str, ...] = ()
     until: date | None = None
-
-    def covers(self, found: Finding) -> bool:
-        names = found.path, found.path.rsplit("/", 1)[-1]
-        return found.rule == self.rule and any(
-            fnmatch.fnmatchcase(name, glob) for name in names for glob in self.paths
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +82,12 @@ class Own:
         """
         left, silent = [], []
         for each in found:
-            rows = [row for row in self.silences if row.covers(each)]
+            rows = [row for row in self.silences if row.rule == each.rule and reads(row.paths, each.path)]
             row = next((row for row in rows if row.until is None or today <= row.until), None)
             if row is not None:
                 silent.append((each, row.reason))
             elif rows:
-                ended = f"{each.message} Its silence ended on {rows[0].until}."
-                left.append(replace(each, message=ended))
+                left.append(replace(each, message=f"{each.message} Its silence ended on {rows[0].until}."))
             else:
                 left.append(each)
         return tuple(left), tuple(silent)
@@ -118,18 +108,16 @@ NOTHING = Own()
 def read_folder(folder: Path) -> tuple[tuple[str, str], ...]:
     """The texts of a folder of rules, each with its file's path. Raises RuleError."""
     try:
-        names = sorted(each.name for each in folder.iterdir())
-        files = [folder / name for name in names if holds_rules(name)]
-        texts = []
-        for file in files[: FILES_MAX + 1]:
-            with file.open("rb") as stream:
-                texts.append((str(file), stream.read(FILE_BYTES_MAX + 1)))
+        files = sorted(str(each) for each in folder.iterdir() if holds_rules(each.name))
+        if strange := [file for file in files if not Path(file).is_file()]:  # a pipe would never end
+            raise RuleError(f"{strange[0]}: it is no file")
+        sizes = [(file, Path(file).stat().st_size) for file in files]
+        return texts_of(sizes, lambda file: Path(file).read_bytes())
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise RuleError(
             f"{error.filename or folder}: it can't be read: {why}; expected a folder of rules"
         ) from error
-    return decoded(texts)
 
 
 def holds_rules(name: str) -> bool:
@@ -137,20 +125,18 @@ def holds_rules(name: str) -> bool:
     return name.endswith(".yml") and not name.endswith(EXAMPLES)
 
 
-def refuse_sizes(files: Sequence[tuple[str, int]]) -> None:
-    """Raises RuleError if these files, each a name with its bytes, are too many or too large."""
+def texts_of(files: Sequence[tuple[str, int]], read: Callable[[str], bytes]) -> tuple[tuple[str, str], ...]:
+    """The texts of files, each given by its name and its bytes.
+
+    Raises RuleError if they are too many or too large, or not UTF-8.
+    """
     if len(files) > FILES_MAX:
         raise RuleError(f"{files[0][0]}: there are more than {FILES_MAX} files of rules beside it")
+    texts = []
     for name, size in files:
         if size > FILE_BYTES_MAX:
-            raise RuleError(f"{name}: it has more than {FILE_BYTES_MAX:,} bytes")
-
-
-def decoded(files: Sequence[tuple[str, bytes]]) -> tuple[tuple[str, str], ...]:
-    """The texts of files, each with its name. Raises RuleError for another encoding, and as ``refuse_sizes`` does."""
-    refuse_sizes([(name, len(data)) for name, data in files])
-    texts = []
-    for name, data in files:
+            raise RuleError(f"{name}: it has {size:,} bytes, {FILE_BYTES_MAX:,} at most")
+        data = read(name)
         try:
             texts.append((name, data.decode("utf-8")))
         except UnicodeDecodeError as error:
@@ -161,20 +147,11 @@ def decoded(files: Sequence[tuple[str, bytes]]) -> tuple[tuple[str, str], ...]:
 
 def own_of(texts: Sequence[tuple[str, str]], scanners: Sequence[Scanner] = (), folder: str = FOLDER) -> Own:
     """What the texts of a folder of rules, each with its file's name, amount to. Raises RuleError."""
-    rules: dict[str, Rule] = {}
-    silences: list[Silence] = []
-    for name, text in texts:
-        refuse_depth(text, name)
-        if name.rsplit("/", 1)[-1] == SILENCES:
-            silences += _silences(text, name)
-            continue
-        for rule in parse(text, name):
-            check_regexes(rule)
-            if rule.id in rules:
-                raise RuleError(f"{rule.place}: the id {rule.id} is taken by {rules[rule.id].place}")
-            rules[rule.id] = rule
+    silences = [(name, text) for name, text in texts if name.rsplit("/", 1)[-1] == SILENCES]
+    rules = checked(each for each in texts if each not in silences)
+    rows = tuple(row for name, text in silences for row in _silences(text, name))
     key = hashlib.sha256(msgspec.json.encode((texts, scanners, folder))).hexdigest()
-    return Own(tuple(rules.values()), tuple(silences), tuple(scanners), folder, key)
+    return Own(rules, rows, tuple(scanners), folder, key)
 
 
 def check(own: Own) -> None:
@@ -189,8 +166,7 @@ def _silences(text: str, name: str) -> Iterator[Silence]:
             silence = msgspec.convert(raw, Silence)
             if not silence.reason.strip():
                 raise ValueError("reason is empty: say why the finding is harmless here")
-        except (msgspec.ValidationError, ValueError) as error:
-            raise RuleError(
-                f"{name}:{line}: silence: {error}; expected rule, reason, and paths, until"
-            ) from error
+        except ValueError as error:  # msgspec.ValidationError is one
+            expected = "expected rule, reason, and perhaps paths, until"
+            raise RuleError(f"{name}:{line}: silence: {error}; {expected}") from error
         yield silence

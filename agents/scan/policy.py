@@ -58,16 +58,12 @@ class Row:
 
     def fits(self, seen: _Seen) -> bool:
         """Whether all that the row names fits."""
-        if self.tool is not None and not _fits((self.tool,), seen.tools):
-            return False
-        for name, pattern in self.args.items():
-            if not any(re.search(pattern, text) for key, text in seen.args if key == name):
-                return False
-        if self.paths and not _fits(self.paths, seen.paths):
-            return False
-        if self.hosts and not _fits(self.hosts, seen.hosts):
-            return False
-        return self.agent is None or _fits((self.agent,), seen.agents)
+        tool, agent = (() if each is None else (each,) for each in (self.tool, self.agent))
+        named = (tool, seen.tools), (self.paths, seen.paths), (self.hosts, seen.hosts), (agent, seen.agents)
+        return all(_fits(globs, names) for globs, names in named if globs) and all(
+            any(re.search(pattern, text) for key, text in seen.args if key == name)
+            for name, pattern in self.args.items()
+        )
 
     def __str__(self) -> str:
         return f"policy row {self.number}: {self.reason}"

@@ -1,8 +1,8 @@
 """Parses Python: whole files, and what is cut out of one, such as a hunk of a diff.
 
 A hunk may start and end anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
-surroundings: which brackets or quotes are open there. Both sides of a hunk share their context. So a repair under
-which the old side parses must also serve the new side. If none does, the change itself broke the syntax.
+surroundings: which brackets or quotes are open there. Both sides of a hunk share their context, so they are parsed
+under the same repair. A hunk that no repair serves is not read as Python; ruff says whether its syntax is broken.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import ast
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from council.agents.scan.change import FileChange, Hunk
+from council.agents.scan.change import DiffLine, FileChange
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
 # The work of a parse, and of reading its tree, grows with the number of tokens. Code by people has one in four
 # characters; hostile text has one in each. A parse can't be stopped, and no other thread runs meanwhile.
 TOKENS_MAX = 40_000  # of one parse, and of both sides together: about 4,000 lines of code by people
-HUNK_TOKENS_MAX = 300_000  # for the repairs of one hunk together
-# For a whole change. Code by people has a token in four characters, so it may be read twice; a short one more often.
-CHARS_A_TOKEN, EFFORT_TOKENS_MIN, EFFORT_TOKENS_MAX = 2, 20_000, 500_000
+EFFORT_TOKENS_MAX = 500_000  # of all parses of one change
 TOO_MANY = "more words, marks and lines than are read of one change"
 DEPTH_MAX = 250  # of a tree: dumping one takes three calls a level, of Python's 1,000
 SOURCE_CHARS_MAX = 2_000_000  # of one file; CPython needs about a hundred times as much memory
@@ -34,60 +32,40 @@ _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _OPENER = {closer: opener for opener, closer in _CLOSER.items()}
 _CONTINUES = re.compile(r"(else|elif|except|finally)\b")
 _HEADER = re.compile(r"(?:async\s+)?(?:def|class|if|elif|while|for|with|except|match|case)\b")
-_CODE = (
-    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.Call,
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Delete,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class PythonPiece:
-    """Python that parses: ``text`` with its ``tree``, and the file's line number for each line.
+    """Python that parses: its ``tree``, and the file's line number for each line of its text.
 
     A line that the repair added has the number 0. ``changed`` are the numbers of the lines that the change touches.
     """
 
     path: str
-    text: str
     tree: ast.Module
     numbers: tuple[int, ...]
     changed: frozenset[int]
-    is_whole: bool
 
     def number(self, line: int) -> int:
-        """The file's line number of a line of ``text`` (both from 1)."""
+        """The file's line number of a line of the text (both from 1)."""
         return self.numbers[line - 1] if 0 < line <= len(self.numbers) else 0
 
     def line_of(self, first: int, last: int) -> int:
         """The file's line of a place: the first changed one, if any; 0 if it is only in a repair."""
-        lines = range(first, min(last, first + 500) + 1)
-        numbers = [number for at in lines if (number := self.number(at))]
+        numbers = [number for number in self.numbers[first - 1 : min(last, first + 500)] if number]
         return next((number for number in numbers if number in self.changed), numbers[0] if numbers else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """A hunk, or a whole file, before and after. A side that could not be parsed is None.
+    """A hunk, or a whole file, before and after; None for a side that could not be parsed.
 
-    ``error`` is (line, message) of a syntax error that the change certainly adds, unless the syntax is only newer
-    than this Python's; another parser may confirm it on the text ``broken``. ``unread`` names the limit that ended
-    the reading; the rest is unknown.
+    ``unread`` names the limit that ended the reading; the rest is unknown.
     """
 
-    old: PythonPiece | None
-    new: PythonPiece | None
-    error: tuple[int, str] | None = None
-    broken: str = ""
+    old: PythonPiece | None = None
+    new: PythonPiece | None = None
     unread: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unparsable:
-    """Why this interpreter can't read a text as Python."""
-
-    line: int
-    message: str
-    is_limit: bool = False
 
 
 def tokens_in(text: str) -> int:
@@ -95,25 +73,29 @@ def tokens_in(text: str) -> int:
     return len(_TOKEN_OR_LINE.findall(text))
 
 
-def parse(text: str) -> ast.Module | Unparsable:
-    """The syntax tree of ``text``. Never runs it. No text makes it raise."""
+def parse(text: str) -> ast.Module | str:
+    """The syntax tree of ``text``, or the limit that it exceeds, or "" if its syntax is wrong.
+
+    Never runs it. No text makes it raise.
+    """
     if len(text) > SOURCE_CHARS_MAX:
-        return Unparsable(0, f"longer than {SOURCE_CHARS_MAX:,} characters", is_limit=True)
+        return f"longer than {SOURCE_CHARS_MAX:,} characters"
     if len(text) > TOKENS_MAX and tokens_in(text) > TOKENS_MAX:
-        return Unparsable(0, f"more than {TOKENS_MAX:,} words, marks and lines", is_limit=True)
+        return f"more than {TOKENS_MAX:,} words, marks and lines"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in a reviewed text needs no warning from us
             tree = _parsed(text)
-        if _is_deep(tree):
-            return Unparsable(0, f"nested more than {DEPTH_MAX} deep", is_limit=True)
-        return tree
     except SyntaxError as error:
-        return Unparsable(error.lineno or 0, error.msg, is_limit="null byte" in error.msg)
+        return error.msg if "null byte" in error.msg else ""
     except (RecursionError, MemoryError, SystemError):
-        return Unparsable(0, "nested too deeply to be parsed", is_limit=True)
+        return "nested too deeply to be parsed"
     except ValueError as error:  # a lone surrogate, and before 3.12 a NUL
-        return Unparsable(0, str(error), is_limit=True)
+        return str(error)
+    for depth, _ in enumerate(_levels_of(tree)):
+        if depth >= DEPTH_MAX:
+            return f"nested more than {DEPTH_MAX} deep"
+    return tree
 
 
 def _parsed(text: str) -> ast.Module:
@@ -127,195 +109,138 @@ def _parsed(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-def _is_deep(tree: ast.AST) -> bool:
-    """Whether a tree is too deep for its readers."""
+def walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a tree, outer ones first. It takes half the time of ``ast.walk``."""
+    for level in _levels_of(tree):
+        yield from level
+
+
+def _levels_of(tree: ast.AST) -> Iterator[list[ast.AST]]:
     level = [tree]
-    for _ in range(DEPTH_MAX):
-        level = [below for node in level for below in ast.iter_child_nodes(node)]
-        if not level:
-            return False
-    return True
+    while level:
+        yield level
+        below: list[ast.AST] = []
+        for node in level:
+            for name in node._fields:
+                value = getattr(node, name, None)
+                if isinstance(value, ast.AST):
+                    below.append(value)
+                elif isinstance(value, list):
+                    below.extend(item for item in value if isinstance(item, ast.AST))
+        level = below
 
 
 def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, Sides]]:
     """(file, first line, both sides) of each hunk of these Python files, or of the whole file if it is shown."""
-    chars = sum(len(line.text) for change in changes for hunk in change.hunks for line in hunk.lines)
-    effort = min(EFFORT_TOKENS_MIN + chars // CHARS_A_TOKEN, EFFORT_TOKENS_MAX)
+    left = EFFORT_TOKENS_MAX
     for change in changes:
-        if change.is_whole and change.hunks:
-            hunk = change.hunks[0]
-            effort -= (cost := _tokens_of(hunk))
-            is_read = cost <= TOKENS_MAX and effort >= 0
-            yield (
-                change,
-                hunk.new_start,
-                parse_whole(change) if is_read else Sides(None, None, unread=TOO_MANY),
-            )
-            continue
-        opened = [_opened(hunk.new_text()) - _opened(hunk.old_text()) for hunk in change.hunks]
-        for hunk, more in zip(change.hunks, opened, strict=True):
-            sides, spent = parse_hunk(change.path, hunk, max(0, min(HUNK_TOKENS_MAX, effort)))
-            effort -= spent
-            if sides.error is not None and more and not sum(opened):
-                sides = replace(sides, error=None, broken="")  # other hunks close what this one opens
+        for hunk in change.hunks:
+            sides, spent = parse_sides(change, hunk.lines, left)
+            left -= spent
             yield change, hunk.new_start, sides
 
 
-def _opened(text: str) -> int:
-    """How many more brackets open than close, strings and comments included."""
-    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
-
-
-def _tokens_of(hunk: Hunk) -> int:
-    return tokens_in(hunk.old_text()) + tokens_in(hunk.new_text())
-
-
-def parse_whole(change: FileChange) -> Sides:
-    """Both sides of a file that the diff shows whole."""
-    hunk = change.hunks[0]
-    old = _whole(change.path, hunk.old_text(), hunk.removed) if change.kind != "added" else None
-    new = _whole(change.path, hunk.new_text(), hunk.added) if change.kind != "deleted" else None
-    old = old if isinstance(old, PythonPiece) else None
-    if not isinstance(new, Unparsable):
-        return Sides(old, new)
-    if new.is_limit:
-        return Sides(old, None, unread=new.message)
-    if old is None and change.kind != "added":
-        return Sides(old, None)
-    return Sides(old, None, (new.line, new.message), hunk.new_text().lstrip("\ufeff"))
-
-
-def _whole(path: str, text: str, changed: list[tuple[int, str]]) -> PythonPiece | Unparsable:
-    text = text.lstrip("\ufeff")
-    tree = parse(text)
-    if isinstance(tree, Unparsable):
-        return tree
-    numbers = tuple(range(1, text.count("\n") + 2))
-    return PythonPiece(path, text, tree, numbers, frozenset(number for number, _ in changed), True)
-
-
-def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[Sides, int]:
+def parse_sides(change: FileChange, lines: Sequence[DiffLine], allowed: int) -> tuple[Sides, int]:
     """Both sides of a hunk under the first repair that serves both, and the number of tokens parsed.
 
-    That is hardly more than ``allowed``, but one parse is always made. If both sides together have too many tokens,
-    none is parsed.
+    That is hardly more than ``allowed``, but one parse is made of each hunk that is short enough.
     """
-    old_lines = [(line.old_no or 0, line.text, line.tag == "-") for line in hunk.lines if line.tag != "+"]
-    new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
-    budget = allowed
-    old_cost, new_cost = tokens_in(hunk.old_text()) + 25, tokens_in(hunk.new_text()) + 25
-    if old_cost + new_cost > TOKENS_MAX:
-        return Sides(None, None, unread=TOO_MANY), 0
-    only_old: PythonPiece | None = None
-    error: tuple[int, str] | None = None
-    broken = ""
-    is_bare = not any(text.strip() for _, text, _ in old_lines)
+    old = _Side(
+        change.path, [(line.old_no or 0, line.text, line.tag == "-") for line in lines if line.tag != "+"]
+    )
+    new = _Side(
+        change.path, [(line.new_no or 0, line.text, line.tag == "+") for line in lines if line.tag != "-"]
+    )
+    cost, spent = tokens_in(old.text) + tokens_in(new.text) + 50, 0
+    if cost > TOKENS_MAX or allowed < 0:
+        return Sides(unread=TOO_MANY), 0
+    has_old, has_new = bool(old.text.strip()), bool(new.text.strip())
     # If the old side is empty, the open brackets and quotes are read from the new side.
-    for repair in _repairs(new_lines if is_bare else old_lines):
-        old, _ = _try(path, old_lines, repair)
-        budget -= old_cost
-        if isinstance(old, PythonPiece) or is_bare:
-            new, source = _try(path, new_lines, repair)
-            budget -= new_cost
-            if isinstance(new, PythonPiece):
-                return Sides(old if isinstance(old, PythonPiece) else None, new), allowed - budget
-            if isinstance(old, PythonPiece) and not (repair.is_guess or new.is_limit):
-                if error is None and _holds_code(old.tree):
-                    error, broken = (new.line, new.message), source
-                only_old = only_old or old
-        if budget < 0:
-            return Sides(only_old, None, unread=TOO_MANY), allowed - budget
-    return Sides(only_old, None, error, broken), allowed - budget
+    repairs: Iterable[_Repair] = _repairs(old.text if has_old else new.text)
+    for repair in [_Repair()] if change.is_whole else repairs:
+        sides = Sides(old.parsed(repair), new.parsed(repair), old.limit or new.limit)
+        spent += cost
+        is_old_lost = sides.old is None and has_old and not change.is_whole
+        if sides.unread or not ((sides.new is None and has_new) or is_old_lost):
+            return sides, spent
+        if spent > allowed:
+            return Sides(unread=TOO_MANY), spent
+    return Sides(), spent
 
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
-    """The supposed surroundings of a fragment.
-
-    ``is_guess``: nothing in the fragment requires it, so it proves no syntax error.
-    """
+    """The supposed surroundings of a fragment."""
 
     before: str = ""
     after: str = ""
-    is_guess: bool = False
 
 
-_Numbered = tuple[int, str, bool]
-
-
-def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
-    text = "\n".join(line for _, line, _ in lines)
+def _repairs(text: str) -> Iterator[_Repair]:
     scan = _scan(text)
-    after, unmatched = scan.closers(), scan.unmatched
-    if not unmatched:
-        yield _Repair("", after)
+    if not scan.unmatched:
+        yield _Repair("", scan.closers())
         # A line such as `timeout=3,` is also a statement by itself, but here it is an argument.
         for opener, closer in (("f(", ")"), ("{", "}"), ("def f(", "): pass")):
-            yield _Repair(opener, after + closer, is_guess=True)
+            yield _Repair(opener, scan.closers() + closer)
     else:
-        outer, *inner = (_OPENER[bracket] for bracket in reversed(unmatched))
+        outer, *inner = (_OPENER[bracket] for bracket in reversed(scan.unmatched))
         for opener in ("f(", "def f(") if outer == "(" else (outer,):
-            yield _Repair(opener + "".join(inner), after)
+            yield _Repair(opener + "".join(inner), scan.closers())
     for quote in ('"""', "'''"):
-        if quote in text:  # it may start inside a docstring, surely so if their number is odd
-            closers = _scan(quote + "\n" + text).closers()
-            yield _Repair(quote, closers, is_guess=not text.count(quote) % 2)
+        if quote in text:  # it may start inside a docstring
+            yield _Repair(quote, _scan(quote + "\n" + text).closers())
 
 
-def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[PythonPiece | Unparsable, str]:
-    """The repaired lines, parsed, and their text.
+class _Side:
+    """One side of a hunk: its lines as (number, text, is changed). ``limit``: the one that a parse exceeded."""
 
-    A fault is placed in the file, or at the first changed line if it is only in an added line.
-    """
-    texts, numbers = _built(lines, repair)
-    source = "\n".join(texts) + "\n"
-    tree = parse(source)
-    changed = [number for number, _, is_changed in lines if is_changed]
-    if isinstance(tree, Unparsable):
-        number = numbers[tree.line - 1] if 0 < tree.line <= len(numbers) else 0
-        return replace(tree, line=number or [*changed, *(no for no, _, _ in lines[:1]), 0][0]), source
-    return PythonPiece(path, source, tree, tuple(numbers), frozenset(changed), False), source
+    def __init__(self, path: str, lines: Sequence[tuple[int, str, bool]]) -> None:
+        self.path = path
+        self.text = "\n".join(text for _, text, _ in lines)
+        self.limit = ""
+        self._lines = lines
 
-
-def _holds_code(tree: ast.Module) -> bool:
-    """Whether this is code, and not prose that happens to parse, such as `word` or `a, b`."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Name(id="f")) | ast.If(test=ast.Constant()):
-                pass  # a repair added it
-            case _ if isinstance(node, _CODE):
-                return True
-    return False
+    def parsed(self, repair: _Repair) -> PythonPiece | None:
+        texts = [text.expandtabs(8) if text[:1].isspace() else text for _, text, _ in self._lines]
+        if texts and texts[0].startswith("\ufeff"):
+            texts[0] = texts[0][1:]
+        head, tail = _around(texts, repair)
+        tree = parse("\n".join([*head, *texts, *tail]) + "\n")
+        if isinstance(tree, str):
+            self.limit = self.limit or tree
+            return None
+        numbers = [0] * len(head) + [number for number, _, _ in self._lines] + [0] * len(tail)
+        changed = frozenset(number for number, _, is_changed in self._lines if is_changed)
+        return PythonPiece(self.path, tree, tuple(numbers), changed)
 
 
 # The lines around a fragment
 
 
-def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list[int]]:
-    """The lines with the repair around them, and their numbers."""
-    texts = [text.expandtabs(8) if text[:1].isspace() else text for _, text, _ in lines]
-    numbers = [number for number, _, _ in lines]
+def _around(texts: Sequence[str], repair: _Repair) -> tuple[list[str], list[str]]:
+    """The lines that a repair puts before and after a fragment."""
     scan = _scan((repair.before + "\n" if repair.before else "") + "\n".join(texts))
-    starts = scan.statement_lines - {1} if repair.before else scan.statement_lines
     shift = 2 if repair.before else 1
-    places = [at - shift for at in sorted(starts) if 0 <= at - shift < len(texts)]
-    marked = [(len(texts[at]) - len(texts[at].lstrip()), texts[at].strip()) for at in places]
+    places = [at - shift for at in sorted(scan.statement_lines) if 0 <= at - shift < len(texts)]
+    marked = [(_indent_of(texts[at]), texts[at].strip()) for at in places]
     marked = [(indent, text) for indent, text in marked if text and not text.startswith("#")]
     indent = marked[0][0] if marked else 0
     if repair.before and (closed_at := _scan("\n".join(texts)).closed_at):
         # A statement that starts above is assumed to start at the indentation of the line that closes it.
-        indent = len(texts[closed_at - 1]) - len(texts[closed_at - 1].lstrip())
+        indent = _indent_of(texts[closed_at - 1])
     head = _headers(marked, indent, has_opener=bool(repair.before))
     if repair.before:
         head.append(" " * indent + repair.before)
-    tail = (
-        [repair.after + (": pass" if marked and _HEADER.match(marked[-1][1]) else "")] if repair.after else []
-    )
-    if not repair.after:
-        code = (text.split("  #", 1)[0].rstrip() for text in reversed(texts))
-        last = next((text for text in code if text.strip() and not text.lstrip().startswith("#")), "")
-        tail = _completion(marked, ends_open=last.endswith(":"))
-    return head + texts + tail, [0] * len(head) + numbers + [0] * len(tail)
+    if repair.after:
+        return head, [repair.after + (": pass" if marked and _HEADER.match(marked[-1][1]) else "")]
+    code = (text.split("  #", 1)[0].rstrip() for text in reversed(texts))
+    last = next((text for text in code if text.strip() and not text.lstrip().startswith("#")), "")
+    return head, _completion(marked, ends_open=last.endswith(":"))
+
+
+def _indent_of(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _headers(marked: Sequence[tuple[int, str]], first: int, *, has_opener: bool) -> list[str]:
@@ -367,10 +292,10 @@ class _Scan:
     ``closed_at``: the line of the last closing bracket that nothing in the text opens.
     """
 
-    open: list[str]
-    unmatched: list[str]
-    quote: str
-    statement_lines: set[int]
+    open: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    quote: str = ""
+    statement_lines: set[int] = field(default_factory=lambda: {1})
     closed_at: int = 0
 
     def closers(self) -> str:
@@ -379,11 +304,11 @@ class _Scan:
 
 
 def _scan(text: str) -> _Scan:
-    scan = _Scan([], [], "", {1})
+    scan = _Scan()
     line, quote, is_comment = 1, "", False
     for found in _TOKEN.finditer(text):
         token = found[0]
-        if token == "\n" or token == "\\\n":
+        if token in ("\n", "\\\n"):
             line += 1
             is_comment = False
             if token == "\n" and len(quote) < 3:

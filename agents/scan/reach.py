@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 _LIMITED = re.compile(
-    r"(?<![a-z0-9])(?:staging|stage|stg|tests?|testing|tmp|temp|temporary|dev|develop|development|sandbox|"
+    r"(?<![a-z0-9])(?:staging|stage|stg|tests?|testing|(?<!/)te?mp|temporary|dev|develop|development|sandbox|"
     r"localhost|127\.0\.0\.1|"
     r"preview|scratch|demo|e2e|fixtures?|minikube|ephemeral|qa|uat|playground|local|pr-\d{1,6})"
     r"(?![a-z0-9])"

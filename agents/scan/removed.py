@@ -15,12 +15,10 @@ from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.languages import is_test
 from council.agents.scan.line_pairs import blocks_of, is_code, pairs_of
-from council.agents.scan.linters import lint
-from council.agents.scan.python import TOO_MANY, PythonPiece, Sides, Unparsable, parse, sides_of
+from council.agents.scan.python import TOO_MANY, PythonPiece, parse, sides_of, walk
 from council.agents.scan.python_checks import checking_calls, dotted, speaks_of_authority, words_of
 from council.agents.scan.removed_checks import vanished_checks
 
-CONFIRM_SECONDS_MAX = 10.0  # for ruff to read what this Python can't parse
 _PYTHON = re.compile(r"\.pyi?w?$")
 _SHEBANG = re.compile(r"#!.{0,60}\bpython")
 _BROAD = {"Exception", "BaseException"}
@@ -41,15 +39,12 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
     found += callers.awaits_gone(changes, pairs)
     old: list[PythonPiece] = []
     new: list[PythonPiece] = []
-    broken: list[tuple[str, Sides]] = []
     unread, is_partial = [], False
     for change, start, sides in sides_of([change for change in changes if is_python(change)]):
         old += [sides.old] if sides.old else []
         new += [sides.new] if sides.new else []
         if sides.unread:
             unread.append(f"{short_quote(change.path)}:{start} is unread: {sides.unread}")
-        if sides.error is not None:
-            broken.append((change.path, sides))
         is_partial = is_partial or (sides.new is None and change.kind != "deleted")
     for change in changes:
         unread += _read_carrier(change, old, new)
@@ -59,7 +54,6 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         elif fault is not None and fault.sure:
             message = f"{fault.message}. Correct it."
             found.append(Finding("syntax", "syntax", "stop", change.path, fault.line, message))
-    found += _broken(broken)
     try:
         found += _python_findings(old, new, is_partial=is_partial)
     except RecursionError:  # the parser accepts deeper nesting than a tree walk
@@ -94,7 +88,7 @@ def _python_findings(
 
 def _swallows(piece: PythonPiece) -> Iterator[Finding]:
     """A handler that the change puts around a check, and that lets everything pass."""
-    for node in ast.walk(piece.tree) if "except" in piece.text else ():
+    for node in walk(piece.tree):
         if not isinstance(node, ast.Try):
             continue
         calls = [call for statement in node.body for call in checking_calls(statement)]
@@ -121,19 +115,6 @@ def _passes(handler: ast.ExceptHandler) -> bool:
 # What can't be parsed
 
 
-def _broken(broken: Sequence[tuple[str, Sides]]) -> Iterator[Finding]:
-    """Syntax errors that ruff finds too, because it knows newer Python than this interpreter."""
-    if not broken:
-        return
-    texts = {str(at): sides.broken for at, (_, sides) in enumerate(broken)}
-    linted = lint(texts, timeout_s=CONFIRM_SECONDS_MAX)
-    confirmed = {report.name for report in linted.reports if report.rule == "invalid-syntax"}
-    for at, (path, sides) in enumerate(broken):
-        if str(at) in confirmed and sides.error is not None:
-            message = f"Breaks the syntax: {short_quote(sides.error[1])}. Correct it."
-            yield Finding("syntax", "syntax", "stop", path, sides.error[0], message)
-
-
 def data_fault(change: FileChange) -> datafiles.SyntaxFault | None:
     """The fault of a whole JSON, TOML or YAML file that was well-formed before, if it was there."""
     if change.kind == "deleted" or change.is_link or not (change.is_whole and change.hunks):
@@ -158,6 +139,6 @@ def _read_carrier(change: FileChange, old: list[PythonPiece], new: list[PythonPi
         tree = parse(code[0]) if code else None
         if code and isinstance(tree, ast.Module):
             fresh = frozenset(number for number, _ in changed)
-            pieces.append(PythonPiece(change.path, code[0], tree, code[1], fresh, False))
-        elif len(text) > datafiles.CHARS_MAX or (isinstance(tree, Unparsable) and tree.is_limit):
+            pieces.append(PythonPiece(change.path, tree, code[1], fresh))
+        elif len(text) > datafiles.CHARS_MAX or (isinstance(tree, str) and tree):
             yield f"{short_quote(change.path)} is unread: {TOO_MANY}"

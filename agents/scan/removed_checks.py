@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from council.agents.scan.python import PythonPiece
+from council.agents.scan.python import PythonPiece, walk
 from council.agents.scan.python_checks import (
     AUTH_STEMS,
     Check,
@@ -138,7 +138,7 @@ class _NewSide:
         """The statements of each file, and by "" of all, by their texts."""
         found: dict[str, dict[str, ast.stmt]] = {"": {}}
         for piece in self._pieces:
-            inner = {_key(node): node for node in ast.walk(piece.tree) if isinstance(node, ast.stmt)}
+            inner = {_key(node): node for node in walk(piece.tree) if isinstance(node, ast.stmt)}
             found.setdefault(piece.path, {}).update(inner)
             found[""] |= inner
         return found
@@ -149,7 +149,7 @@ class _NewSide:
         found: dict[str, bool] = {}
         for node in self._statements[""].values():
             if isinstance(node, ast.If):
-                raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+                raises = any(isinstance(inner, ast.Raise) for inner in walk(node))
                 found[ast.dump(node.test)] = raises or found.get(ast.dump(node.test), False)
         return found
 

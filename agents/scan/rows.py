@@ -19,7 +19,8 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     """A row that is a finding. ``message`` says what it is, then what to do.
 
     ``bad`` and ``good`` are examples, one a line: each of ``bad`` must give this finding, none of ``good`` may.
-    ``in_files`` is the weight in a file, which is reviewed before it runs.
+    ``in_files`` is the weight in a file, which is reviewed before it runs. With ``reach``, the weight shifts by one
+    step: up for production, down for test systems.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     good: str
     cwe: int = 0
     in_files: Weight | None = None
+    reach: bool = False
 
 
 def load(path: Path) -> Any:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
-import textwrap
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -197,7 +197,7 @@ def _scanned(case: Case, own: Own) -> Findings:
             *_secrets(texts),
             *constants.findings(changes, folded),
         ]
-        found += [*_programs(changes), *own.touched(changes)]
+        found += [*_by_kind(changes), *own.touched(changes)]
         unread += [*gone_unread, *shell_unread]
         failed: list[str] = []
         for analyzer in analyzers:
@@ -210,8 +210,8 @@ def _scanned(case: Case, own: Own) -> Findings:
 
 
 def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
-    languages = {piece.language.ast_grep for piece in pieces if piece.language and piece.language.ast_grep}
-    rules = own.over(dict.fromkeys(rule for language in sorted(languages) for rule in code_rules(language)))
+    languages = sorted(code.languages(pieces))
+    rules = own.over(dict.fromkeys(rule for language in languages for rule in code_rules(language)))
     try:
         return compare(code.matches(pieces, rules, timeout_s=timeout_s), pieces), []
     except ToolFailed as error:
@@ -247,7 +247,12 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         text, place = argument.text, f"the action's {argument.key[:40]!r}"
         if holds_diff(text):
             more = _read(text)
-            texts.reading = texts.reading.with_more(more)
+            texts.reading = replace(
+                texts.reading,
+                files=texts.reading.files + more.files,
+                blocks=texts.reading.blocks + more.blocks,
+                faults=texts.reading.faults + more.faults,
+            )
             text = more.prose if action.applies(argument) else text
         elif action.writes(argument) or action.names_file(argument):
             texts.written.append(written(argument))
@@ -262,7 +267,7 @@ def _texts_of(case: Case, action: ParsedAction) -> _Texts:
         name = _NAMES.get(block.language, block.language)
         if (language := BY_NAME.get(name)) and name not in _PROSE and not block.has_diff:
             place = f"code block at line {block.line}"
-            texts.code.append(piece_of(place, language, textwrap.dedent(block.code)))
+            texts.code.append(piece_of(place, language, block.code))
     return texts
 
 
@@ -298,14 +303,20 @@ _PROGRAM = re.compile(
 )
 
 
-def _programs(changes: Iterable[FileChange]) -> Iterator[Finding]:
-    """Programs among the binary files of a change, which nobody can read."""
+def _by_kind(changes: Iterable[FileChange]) -> Iterator[Finding]:
+    """Programs, which nobody can read, and links that lead out of the repository, among the files of a change."""
     for change in changes:
+        path = short_quote(change.path)
         if change.is_binary and change.kind == "added" and _PROGRAM.search(change.path):
             message = (
                 "A program that nobody can read comes in. Build it from source, or check where it is from."
             )
-            yield Finding("binary-program", "supply", "ask", short_quote(change.path), 0, message, 506)
+            yield Finding("binary-program", "supply", "ask", path, 0, message, 506)
+        for line, target in change.added if change.is_link else ():
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
+            if place.startswith("/") or place.split("/")[0] == "..":
+                message = "A symbolic link leads out of the repository. Link within it, or copy the file."
+                yield Finding("link-outside", "path", "ask", path, line, message, 59)
 
 
 def _unreadable(change: FileChange) -> str:

@@ -50,7 +50,8 @@ def findings(
         try:
             found += _of_one(scanner, shown, min(scanner.timeout_s, time_left_s / 2))
         except (tools.ToolFailed, sarif.NoSarif, OSError) as error:
-            why = f"{short_quote(str(error))}. Its findings are missing: mend it, or run it yourself."
+            what = str(error).removeprefix(f"{scanner.name} ").removeprefix("it ")
+            why = f"It {short_quote(what)}. Its findings are missing: mend it, or run it yourself."
             found.append(Finding("scanner-failed", "audit", "ask", f"the scanner {scanner.name}", 0, why))
     return found
 

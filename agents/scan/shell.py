@@ -72,11 +72,11 @@ class Judge(Protocol):
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
         """A command without its prefixes."""
 
-    def prefix(self, program: str, line: int) -> None:
-        """A prefix of a command, such as sudo."""
+    def prefix(self, argv: list[str], line: int) -> None:
+        """A prefix of a command, such as sudo, with all that follows it."""
 
-    def flow(self, stages: list[list[str]], scene: Scene, line: int) -> None:
-        """A pipeline, also one of a single command."""
+    def flow(self, stages: list[list[str]], scene: Scene, line: int, *, is_shown: bool) -> None:
+        """A pipeline, also one of a single command. ``is_shown``: what it prints is no part of another command."""
 
     def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
         """A file that output is redirected to."""
@@ -173,7 +173,7 @@ class _Reader:
             case "declaration_command" | "unset_command":
                 self._declare(node, line)
             case "variable_assignment":
-                self._assign(node)
+                self._assign(node, line)
             case "for_statement":
                 if name := node.child_by_field_name("variable"):
                     given = [self.word(each) for each in node.children_by_field_name("value")]
@@ -211,23 +211,30 @@ class _Reader:
                 argv.append(self.word(child))
         self.judge.command(argv, self.scene, line + 1)
 
-    def _assign(self, node: Node) -> None:
+    def _assign(self, node: Node, line: int) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        if name is not None and node.parent is not None and node.parent.type != "command":
+        around = node.parent.type if node.parent is not None else ""
+        if name is None:
+            return
+        word = "" if value is None else self.word(value)
+        if around != "command":
             # Cut, because A=$A$A thirty times over would fill the memory.
-            self.scene.set(_text(name), "" if value is None else self.word(value), VALUE_CHARS_MAX)
+            self.scene.set(_text(name), word, VALUE_CHARS_MAX)
+        if around != "declaration_command":
+            self.judge.command(["export", f"{_text(name)}={word}"], self.scene, line + 1)
 
     def _command(self, node: Node, line: int, depth: int) -> None:
         argv = self.argv(node)
-        for program in shell_words.prefixes(argv):
-            self.judge.prefix(program, line + 1)
+        for prefix in shell_words.prefixes(argv):
+            self.judge.prefix(prefix, line + 1)
+            if " " in prefix[-1]:  # `watch 'a; b'`
+                self.read(prefix[-1], line, depth + 1)
         argv = self._unwrap(argv)
         if not argv:
             return
-        if argv[0] in SHELLS:
-            for child in self._children(node):
-                if child.type == "herestring_redirect":
-                    self.read(self.word(child), line, depth + 1)
+        for child in self._children(node):
+            if child.type == "herestring_redirect":
+                self._given(argv, self.word(child), _reads_a_script(argv), line, depth)
         for nested in shell_words.nested_scripts(argv):
             self.read(nested, line, depth + 1)
         if one_liner := code_in(argv):
@@ -340,12 +347,12 @@ class _Reader:
                     self._code(language_of(argv), text, line, depth)
                 text = ""
             elif text:
-                self.judge.query(argv, text, line + 1)
-        self.judge.flow(stages, self.scene, line + 1)
+                self._given(argv, text, False, line, depth)
+        self.judge.flow(stages, self.scene, line + 1, is_shown=_is_shown(node))
 
     def _flow(self, node: Node, line: int) -> None:
         if stages := self._stages(node):
-            self.judge.flow(stages, self.scene, line + 1)
+            self.judge.flow(stages, self.scene, line + 1, is_shown=_is_shown(node))
 
     def _stages(self, node: Node) -> list[list[str]]:
         """The commands of a pipeline or of a single command, with ``<file`` and ``>file`` for their redirections."""
@@ -395,12 +402,19 @@ class _Reader:
                 text = self.word(redirect)
             else:
                 continue
-            if takes_input:
-                self.read(text, line, depth + 1)
-            elif language_of(argv) and shell_words.reads_stdin(argv):
-                self._code(language_of(argv), text, line, depth)
-            elif argv:
-                self.judge.query(argv, text, line + 1)
+            self._given(argv, text, takes_input, line, depth)
+
+    def _given(self, argv: list[str], text: str, is_script: bool, line: int, depth: int) -> None:
+        """The input of a command: a script, code of an interpreter, or a query."""
+        if is_script:
+            self.read(text, line, depth + 1)
+        elif _program(argv) == "crontab":
+            self.read(shell_words.without_schedules(text), line, depth + 1)
+            self.judge.query(argv, text, line + 1)
+        elif language_of(argv) and shell_words.reads_stdin(argv):
+            self._code(language_of(argv), text, line, depth)
+        elif argv:
+            self.judge.query(argv, text, line + 1)
 
     def _function(self, node: Node, line: int) -> None:
         """A fork bomb: a function that starts itself twice, piped or in the background."""
@@ -448,6 +462,12 @@ def _too_much(script: str, depth: int) -> str:
     if any(len(line) > LINE_CHARS_MAX for line in script.split("\n")):
         return f"shell text with a line of more than {LINE_CHARS_MAX} characters"
     return ""
+
+
+def _is_shown(node: Node) -> bool:
+    """Whether what a pipeline prints is no part of another command."""
+    around = [node.parent, node.parent.parent if node.parent is not None else None]
+    return not any(each is not None and each.type.endswith("_substitution") for each in around)
 
 
 def _program(argv: list[str]) -> str:

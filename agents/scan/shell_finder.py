@@ -5,28 +5,30 @@ Line numbers are kept, so that a finding can be located.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shlex
-import textwrap
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from council.agents.scan.python import TOKENS_MAX, parse, tokens_in
-from council.agents.scan.python_checks import dotted
-from council.agents.scan.python_values import NameFacts, keyword
+from council.agents.scan.shell_words import ANY_RUNNERS, PYTHON_RUNNERS, shell_in_code, without_schedules
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
+CALL_CHARS_MAX = 1_000  # of a line with a call that says shell=True
 _SHELL_FILE = re.compile(
     r"\.(?:sh|bash|zsh|ksh|bats|envrc)$|(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|envrc)$"
 )
 _MAKE = re.compile(r"(?:^|/)(?:GNU)?[Mm]akefile[^/]*$|\.mk$")
 _DOCKER = re.compile(r"(?:^|/)(?:Dockerfile|Containerfile)[^/]*$|\.[Dd]ockerfile$")
 _YAML = re.compile(r"\.ya?ml$")
+_UNIT = re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/")
+_CRON = re.compile(r"(?:^|/)(?:cron\.d/[^/]+|crontab(?:\.\w+)?|[\w-]+\.cron)$|^/?var/spool/cron/")
+_USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
 _CI = re.compile(
     r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
 )
@@ -58,6 +60,14 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
         yield from _dockerfile(lines)
     elif _YAML.search(path):
         yield from _yaml(lines, is_ci=bool(_CI.search(path)))
+    elif _UNIT.search(path):
+        yield from (
+            _script([(n, t[1])]) for n, text in lines if (t := re.split(r"^Exec\w+=[-@:+!]*", text))[1:]
+        )
+    elif _CRON.search(path):
+        for number, text in lines:
+            command = without_schedules(text)
+            yield _script([(number, _USER.sub("", command) if "cron.d/" in path else command)])
     elif name == "package.json":
         yield from _package_json(lines)
     elif is_python(path, first):
@@ -231,60 +241,21 @@ def package_pairs(text: str) -> Iterator[tuple[str, str]]:
             continue  # not JSON: another program's file of that name
 
 
-_RUNNERS = {
-    "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
-    "asyncio": "create_subprocess_shell", "commands": "getoutput",
-}  # fmt: skip
-_RUNNER = re.compile("|".join(" ".join(_RUNNERS.values()).split()))
-_RUNNER_WORD = re.compile(rf"\b(?:{_RUNNER.pattern})\b")
-
-
-def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
-    """(line number, called name, call) in Python text. A hunk that does not parse is tried line by line."""
-    text = "\n".join(line for _, line in lines)
-    numbers = [number for number, _ in lines]
-    # Python normalizes names like this, so "os.\U0001d4c8ystem" is os.system.
-    if not _RUNNER_WORD.search(text if text.isascii() else unicodedata.normalize("NFKC", text)):
-        return
-    if tokens_in(text) > TOKENS_MAX:
-        return  # it is unread, as ``policy`` reports
-    tree = parse(textwrap.dedent(text))
-    if isinstance(tree, ast.Module):
-        names = NameFacts(tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node
-        return
-    for number, line in lines:
-        if "(" in line and len(line) < 2_000 and _RUNNER.search(unicodedata.normalize("NFKC", line)):
-            bare = line.strip()
-            trees = (parse(form) for form in (bare, bare + " pass", bare.rstrip(",")))
-            first = next((tree for tree in trees if isinstance(tree, ast.Module)), None)
-            for node in ast.walk(first) if first else ():
-                if isinstance(node, ast.Call):
-                    yield number, dotted(node.func), node
-
-
-def _runs(name: str, call: ast.Call) -> bool:
-    """Whether a call runs a command: by its whole name, or by ``shell=True`` if the import is not shown."""
-    module, _, last = name.rpartition(".")
-    shell = keyword(call, "shell")
-    has_shell = isinstance(shell, ast.Constant) and shell.value is True
-    return last in _RUNNERS.get(module, "").split() or (has_shell and last in _RUNNERS["subprocess"].split())
+_IN_SHELL = re.compile(r"\bshell\s?=\s?True\b")
 
 
 def _python(lines: Numbered) -> Iterator[Script]:
     """Commands that Python code runs, if they are literals."""
     # A notebook gives lines with ! to a shell.
     yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
-    for number, name, call in _python_calls(lines):
-        if not _runs(name, call) or not call.args:
-            continue
-        command = call.args[0]
-        if isinstance(command, ast.Constant) and isinstance(command.value, str):
-            count = command.value.count("\n") + 1
-            yield command.value, [number] * count
-        elif isinstance(command, ast.List | ast.Tuple):
-            argv = [item.value if isinstance(item, ast.Constant) else "?" for item in command.elts]
-            if argv and all(isinstance(word, str) for word in argv):
-                yield shlex.join([str(word) for word in argv]), [number]
+    # As Python reads names, and without comments.
+    texts = [
+        "" if text.lstrip().startswith("#") else unicodedata.normalize("NFKC", text) for _, text in lines
+    ]
+    starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+    for at, command in shell_in_code("\n".join(texts), PYTHON_RUNNERS):
+        number = lines[bisect_right(starts, at) - 1][0]
+        yield command, [number] * (command.count("\n") + 1)
+    for (number, _), text in zip(lines, texts, strict=True):
+        if _IN_SHELL.search(text) and len(text) <= CALL_CHARS_MAX:
+            yield from ((command, [number]) for _, command in shell_in_code(text, ANY_RUNNERS))

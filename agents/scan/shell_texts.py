@@ -133,7 +133,9 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
         place = f"the action's {argument.key[:40]!r}"
         language = action.language_of(argument)
         if language == "shell":
-            yield from shell.read(argument.text, place)
+            has_program = argument.text.split(maxsplit=1)[:1] == [action.program]
+            text = argument.text if has_program else f"{action.program} {argument.text}".lstrip()
+            yield from shell.read(text, place)
         elif language == "sql":
             from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
 
@@ -144,10 +146,13 @@ def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
             # What a rule asks about in a one-liner is usual in longer code.
             found = commands.code(language, argument.text, place)
             yield from (each for each in found if each.weight == "stop")
-    for path in action.written_paths:
-        yield from commands.written_file(path, "the action's file")
-    for path in action.read_paths:
-        yield from commands.read_file(path, "the action's file")
+    for how, paths in (
+        (">", action.written_paths),
+        ("<", action.read_paths),
+        ("rm -r", action.removed_paths),
+    ):
+        for path in paths:
+            yield from commands.file(how, path, "the action's file")
 
 
 def _in_constants(

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -113,10 +114,9 @@ def unwrap(argv: list[str]) -> list[str]:
     return _stripped(argv)[-1]
 
 
-def prefixes(argv: list[str]) -> Iterator[str]:
-    """The programs in front of the command."""
-    for stage in _stripped(argv)[:-1]:
-        yield base_name(stage[0])
+def prefixes(argv: list[str]) -> list[list[str]]:
+    """The command with all its prefixes, then without the first, and so on, but not without all."""
+    return _stripped(argv)[:-1]
 
 
 def _has_letter(letter: str, word: str) -> bool:
@@ -200,28 +200,47 @@ def code_in(argv: list[str]) -> tuple[str, str] | None:
 
 
 _RUNNERS = (
-    r"(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
+    r"\b(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
     r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
 )
+# In files of Python, `run` and `call` may be anything, unless the module or shell=True says what they are.
+PYTHON_RUNNERS = (
+    r"\b(?:subprocess\.\w{1,30}|system|popen|Popen|check_call|check_output|getoutput|getstatusoutput|"
+    r"create_subprocess_shell)"
+)
+ANY_RUNNERS = r"\b\w{1,40}(?=\()"
 _QUOTED = (
     r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
     r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
 )
-_CALLED = re.compile(
-    rf"\b{_RUNNERS}\s{{0,4}}[({{]?\s{{0,4}}[rb]?{_QUOTED}|`(?P<ticked>[^`]{{2,2000}})`", re.DOTALL
-)
-_LISTED = re.compile(rf"\b{_RUNNERS}\s?\(\s{{0,20}}([^)]{{2,500}})")
-_WORD = re.compile(r"[\"']([^\"']{1,300})[\"']")
+_TICKED = re.compile(r"`([^`]{2,2000})`")
+_WORD = re.compile(r"[\"']([^\"']{1,300})[\"']|([^\s,\"'][^,\"']*)")
 
 
-def shell_in_code(code: str) -> Iterator[tuple[int, str]]:
-    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs."""
-    for match in _CALLED.finditer(code):
+@cache
+def _calls(runners: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Calls with a text, and calls with a list of words."""
+    return (
+        re.compile(rf"{runners}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL),
+        re.compile(rf"{runners}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})"),
+    )
+
+
+def shell_in_code(code: str, runners: str = _RUNNERS) -> Iterator[tuple[int, str]]:
+    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs.
+
+    ``runners`` is a regular expression of the functions that run commands.
+    """
+    called, listed = _calls(runners)
+    for match in called.finditer(code):
         text = next(filter(None, match.groups()), "")
         yield match.start(), re.sub(r"\\([\"'])", r"\1", text)
-    for match in _LISTED.finditer(code):
-        if len(argv := _WORD.findall(match[1])) > 1:
+    for match in listed.finditer(code):
+        argv = [word or "?" for word, _ in _WORD.findall(match[1])]
+        if len(argv) > 1 and "=" not in match[1].partition(",")[2].partition(",")[0]:
             yield match.start(), shlex.join(argv)
+    if runners == _RUNNERS:
+        yield from ((match.start(), match[1]) for match in _TICKED.finditer(code))
 
 
 def variables_in(text: str) -> list[str]:
@@ -242,3 +261,8 @@ def update_scene(argv: list[str], scene: Scene) -> None:
                 scene.stops_on_unset = word[0] == "-"
         if "nounset" in rest:
             scene.stops_on_unset = "+o" not in rest
+
+
+def without_schedules(text: str) -> str:
+    """The commands of a crontab, without the five fields or the name in front of each."""
+    return re.sub(r"(?m)^[ \t]*(?:@[a-z]{4,9}|(?:[\w*/,-]{1,40}[ \t]+){5})", "", text)

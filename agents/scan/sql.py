@@ -37,7 +37,6 @@ class SqlRow(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """A row of the table. ``match`` is searched in a statement in lower case, without strings and comments."""
 
     match: str = ""
-    reach: bool = False
 
 
 class SqlTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -95,7 +95,8 @@ def run(
         if done.returncode not in succeeds:
             err.seek(0)
             words = " ".join(err.read(OUTPUT_BYTES_MAX).decode("utf-8", "replace").split())
-            raise ToolFailed(f"{name} failed with exit code {done.returncode}: {words[-NOTE_CHARS_MAX:]}")
+            words = f": {words[-NOTE_CHARS_MAX:]}" if words else ""
+            raise ToolFailed(f"{name} failed with exit code {done.returncode}{words}")
         out.seek(0)
         return out.read()
 

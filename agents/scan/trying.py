@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+from difflib import unified_diff
 from typing import Any
 
 from council.agents.scan import code, lines
@@ -31,42 +31,41 @@ def of(rules: Sequence[Rule], given: Mapping[str, Mapping[str, Sequence[Any]]]) 
     for rule in rules:
         for kind in ("bad", "good"):
             for raw in given.get(rule.id, {}).get(kind) or ():
-                yield Example(rule, kind == "bad", change(raw, path_of(rule)))
+                try:
+                    yield Example(rule, kind == "bad", change(raw, path_of(rule)))
+                except ValueError as error:
+                    raise ValueError(f"{rule.place} {rule.id}: {error}") from error
 
 
 def change(raw: Any, path: str) -> FileChange:
     """A text as a new file, or ``{old, new, path}`` as a change of one. Raises ValueError for anything else."""
     given = {"new": raw} if isinstance(raw, str) else raw
-    if (
-        not isinstance(given, dict)
-        or not {"new", "old"} & given.keys()
-        or not given.keys() <= {"new", "old", "path"}
-    ):
-        raise ValueError(f"an example is {raw!r:.80}, expected a text, or a mapping of old, new and path")
-    if not all(isinstance(each, str) for each in given.values()):
-        raise ValueError(f"an example is {raw!r:.80}, expected old, new and path to be texts")
-    old, new = given.get("old"), given.get("new", "")
-    path = given.get("path", path)
-    found: list[DiffLine] = []
-    was, now = (old or "").split("\n") if old is not None else [], new.split("\n")
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
-        if tag == "equal":
-            found += [
-                DiffLine(" ", was[i], i + 1, j + 1) for i, j in zip(range(i1, i2), range(j1, j2), strict=True)
-            ]
-        else:
-            found += [DiffLine("-", was[i], i + 1, None) for i in range(i1, i2)]
-            found += [DiffLine("+", now[j], None, j + 1) for j in range(j1, j2)]
-    kind: Kind = "added" if old is None else "modified"
-    return FileChange(
-        path, None if old is None else path, kind, hunks=(Hunk(1, 1, tuple(found)),), is_whole=True
+    keys = (
+        set(given) if isinstance(given, dict) and all(isinstance(v, str) for v in given.values()) else set()
     )
+    if not ({"old", "new"} & keys and keys <= {"old", "new", "path"}):
+        raise ValueError(
+            f"an example is {raw!r:.80}, expected a text, or a mapping of old, new and path to texts"
+        )
+    old = given.get("old")
+    was, now = (old or "").split("\n") if old is not None else [], given.get("new", "").split("\n")
+    lines: list[DiffLine] = []
+    old_no = new_no = 0
+    for line in list(unified_diff(was, now, n=len(was), lineterm=""))[3:]:
+        old_no, new_no = old_no + (line[0] != "+"), new_no + (line[0] != "-")
+        tag: Any = line[0]
+        numbers = None if tag == "+" else old_no, None if tag == "-" else new_no
+        lines.append(DiffLine(tag, line[1:], *numbers))
+    kind: Kind = "added" if old is None else "modified"
+    path = given.get("path", path)
+    hunks = (Hunk(1, 1, tuple(lines)),)
+    return FileChange(path, None if old is None else path, kind, hunks=hunks, is_whole=True)
 
 
 def path_of(rule: Rule) -> str:
     """The name of a file that a rule reads, for examples that name none."""
-    if rule.scope.globs:
-        return rule.scope.globs[0].replace("*", "x").replace("?", "x")
+    if glob := next((glob for glob in rule.paths if glob[:1] != "!"), ""):
+        return glob.replace("*", "x").replace("?", "x")
     return f"x{PARSED[rule.languages[0]]}" if rule.languages else "x.txt"
 
 

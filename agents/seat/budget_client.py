@@ -52,7 +52,8 @@ class SeatBudgetClient:
         self._signer = signer
         self._say = say
         self._asked: dict[str, asyncio.Future[Denial | None]] = {}
-        self._open: dict[str, tuple[str, object]] = {}  # by id: the proposal, and the work item
+        self._open: dict[str, tuple[str, object, Cost]] = {}  # by id: the proposal, the work item, the cost
+        self._spent: dict[object, list[Cost]] = {}  # by work item: of its settled calls
         self._given_up: OrderedDict[str, str] = OrderedDict()
 
     def hand_to(self, mind: SpendingMind) -> None:
@@ -78,7 +79,7 @@ class SeatBudgetClient:
         data = {"task": task, "model": model, "tokens": worst.tokens, "microusd": worst.microusd, **facts}
         why = ""
         for _ in range(ASKED_MAX):
-            call_id, denial = await self._ask(proposal_id, data)
+            call_id, denial = await self._ask(proposal_id, data, worst)
             if denial is None:
                 return call_id
             why = denial.why
@@ -88,12 +89,13 @@ class SeatBudgetClient:
             f"{self.seat} may not call {model} for {proposal_id}: {why}", seat=self.seat, model=model
         )
 
-    async def _ask(self, proposal_id: str, data: Mapping[str, Any]) -> tuple[str, Denial | None]:
+    async def _ask(self, proposal_id: str, data: Mapping[str, Any], worst: Cost) -> tuple[str, Denial | None]:
         call_id = self._signer.new_id()
         sealed = self._signer.info(proposal_id, "reserve", data, msg_id=call_id)
         answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = answer
-        self._open[call_id] = proposal_id, work.get()  # now it may be granted, even if the wait is cancelled
+        # From now on it may be granted, even if the wait is cancelled.
+        self._open[call_id] = proposal_id, work.get(), worst
         try:
             for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
                 self._say(sealed)
@@ -127,21 +129,30 @@ class SeatBudgetClient:
         if answer is not None and not answer.done():
             answer.set_result(denial)
         elif denial is None and call_id in self._given_up:  # its settlement arrived before its reservation
-            self._open[call_id] = self._given_up[call_id], None
+            self._open[call_id] = self._given_up[call_id], None, Cost(0)
             self.settle(call_id, Cost(0))
 
     def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
-        proposal_id, _ = self._open.pop(call_id, (None, None))
-        if proposal_id is None:
+        if (call := self._open.pop(call_id, None)) is None:
             return
+        proposal_id, made_for, worst = call
+        if made_for is not None:
+            self._spent.setdefault(made_for, []).append(worst if used is None else used)
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
         failed = {"error": error_kind(error)} if error else {}
         self._say(self._signer.info(proposal_id, "settle", {"call": call_id, **cost, **failed}))
 
+    def spent(self, on: object) -> list[Cost]:
+        """The costs of a work item's calls. One under way, or of unknown usage, counts as reserved (rules 2.6)."""
+        return self._spent.get(on, []) + [
+            worst for _, made_for, worst in self._open.values() if made_for is on
+        ]
+
     def close(self, ended: object) -> None:
         """Settles the calls that a finished work item left open, as unknown."""
-        for call_id in [each for each, (_, made_for) in self._open.items() if made_for is ended]:
+        for call_id in [each for each, (_, made_for, _) in self._open.items() if made_for is ended]:
             self.settle(call_id, None)
+        self._spent.pop(ended, None)
 
 
 def error_kind(error: str) -> str:

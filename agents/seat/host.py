@@ -2,12 +2,13 @@
 
 A mind that raises, hangs past the deadline or returns an invalid value loses that ballot, and the council learns why.
 Nothing that a mind does ends its seat. The council's messages to a seat are envelopes too: PROPOSAL, and INFO of the
-kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget_client``), ``interrupt``
-(``plan_stream``), ``observe`` and ``stream`` (``observed_cases``).
+kinds ``checked``, ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget_client``),
+``interrupt`` (``plan_stream``), ``observe`` and ``stream`` (``observed_cases``).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,16 +18,19 @@ from council.agents.messaging import spans as tracing
 from council.agents.mind import (
     Action,
     Case,
+    Checked,
     Mind,
     Observation,
     ObservingMind,
     Opinion,
+    PacketMind,
     ShownBallot,
     SpeakingMind,
     SpendingMind,
     Turn,
 )
 from council.agents.seat.budget_client import Denial, SeatBudgetClient
+from council.agents.seat.case_packets import CasePackets
 from council.agents.seat.heartbeat import HeartbeatSender
 from council.agents.seat.observed_cases import ObservedCases, ObservedStage
 from council.agents.seat.outgoing import SeatSigner, SentMessages
@@ -44,7 +48,8 @@ class SeatHost:
     ``say`` is given each signed envelope that the seat has for the council; the host of the seat sets it.
     ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
     on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heartbeat. ``policy``
-    says what becomes of a case before its mind is asked.
+    says what becomes of a case before its mind is asked. If it ``keeps_packets``, the cognition packet of a case is
+    sent to the council each time a task on the case ends.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class SeatHost:
         concurrent_max: int = 16,
         spans: tracing.Spans | None = None,
         policy: Policy | None = None,
+        keeps_packets: bool = False,
     ) -> None:
         self.name = name
         self.say: Callable[[bytes], None]
@@ -68,6 +74,11 @@ class SeatHost:
         self._spans = spans
         self._signer = SeatSigner(name, key, council_id, wall, new_id)
         self._sent = SentMessages()
+        self._packets = CasePackets(
+            name, mind, wall=wall, uptime=uptime, new_id=new_id, keeps=keeps_packets, send=self._send_packet
+        )
+        if isinstance(mind, PacketMind):
+            mind.set_packets(self._packets)
         self._budget = SeatBudgetClient(self._signer, lambda sealed: self.say(sealed))  # ``say`` is set later
         if isinstance(mind, SpendingMind):
             self._budget.hand_to(mind)
@@ -92,12 +103,13 @@ class SeatHost:
 
     def is_busy(self) -> bool:
         """Whether the seat will have something to say."""
-        return bool(self._work) or self._budget.busy
+        return bool(self._work) or self._budget.busy or bool(self._packets)
 
     def close(self) -> None:
         """Ends the heartbeat and gives up all work."""
         self._heartbeat.close()
         self._budget.closed = True
+        self._packets.close()
         self._work.close()
 
     # What arrives
@@ -114,21 +126,27 @@ class SeatHost:
         if isinstance(content, Proposal):
             self._begin_review(_case_of(envelope, time_left_s))
         elif isinstance(content, Info) and proposal_id is not None:
+            checks = plain(content.data).get("checks", ())
             if content.kind == "ruling_request" and about is not None:
                 ballots = tuple(ShownBallot(**shown) for shown in plain(content.data)["ballots"])
-                self._begin(_case_of(about, time_left_s), "ruling", ballots)
+                self._begin(_case_of(about, time_left_s, checks), "ruling", ballots)
+            elif content.kind == "checked" and about is not None:
+                self._work.give_up(proposal_id)  # what it thought without the result of the check
+                self._begin_review(_case_of(about, time_left_s, checks))
             elif content.kind == "ask_again" and about is not None:
-                self._sent.forget(proposal_id, "ballot")
-                self._begin_review(_case_of(about, time_left_s))
+                case = _case_of(about, time_left_s, checks)
+                self._sent.forget(_round(case), "ballot")
+                self._begin_review(case)
             elif content.kind in ("granted", "denied"):
                 granted, anew = content.kind == "granted", content.data.get("anew") is True
                 self._budget.answered(
                     content.data.get("call"), None if granted else Denial(content.text, anew)
                 )
             elif content.kind == "observe" and about is not None:
-                self._observed.add_case(_case_of(about, time_left_s), self._uptime())
+                self._observed.add_case(_case_of(about, time_left_s, checks), self._uptime())
             elif content.kind == "interrupt":
                 self._stream.interrupt(proposal_id, content.data["round"], content.text)
+                self._packets.interrupt(proposal_id, content.text)
             elif content.kind == "stream":
                 self._observed.add(proposal_id, content.text, content.data)
                 self._start_observations()
@@ -141,10 +159,11 @@ class SeatHost:
         self._begin(case, "ballot")
 
     def _begin(self, case: Case, task_name: str, *more: Any) -> None:
-        sent = self._sent.answer(case.proposal_id, task_name)
+        sent = self._sent.answer(_round(case), task_name)
         for each in sent:
             self.say(each)
         if not sent:
+            self._packets.begin(case.proposal_id, task_name)
             self._work.start(WorkItem(case, task_name, more))
 
     def _start_observations(self) -> None:
@@ -163,11 +182,13 @@ class SeatHost:
         if item.observed is not None:
             self._send_observation(item, item.observed, thought)
             return
-        sealed = [self._signer.thought(item.proposal_id, item.task_name, thought)]
+        checks = len(item.case.checks)
+        sealed = [self._signer.thought(item.proposal_id, item.task_name, thought, checks)]
         if isinstance(thought, Opinion) and thought.escalate:
             # It is sent before the ballot, which may decide the proposal: then it would be too late (rules 1.8).
             sealed.insert(0, self._signer.escalation(item.proposal_id, thought.escalate))
         self._remember_and_say(item, sealed)
+        self._end_round(item, thought)
 
     def _send_observation(self, item: WorkItem, stage: ObservedStage, thought: Any) -> None:
         if not isinstance(thought, Observation):
@@ -190,30 +211,47 @@ class SeatHost:
         sealed = self._signer.info(item.proposal_id, "fault", data, why)
         if item.observed is None:
             self._remember_and_say(item, [sealed])
+            self._end_round(item, why=why)
         else:
             self.say(sealed)
 
     def _ended(self, item: WorkItem) -> None:
+        if item.observed is None:
+            self._end_round(item, why="its work was withdrawn")
         if item.task_name == "ballot":
             self._stream.close(item.proposal_id)
         elif item.observed is not None:
             self._observed.finish(item.observed)
         self._start_observations()
 
+    def _send_packet(self, proposal_id: str, data: Mapping[str, Any]) -> None:
+        self.say(self._signer.info(proposal_id, "packet", data))
+
+    def _end_round(self, item: WorkItem, thought: Any = None, why: str = "") -> None:
+        self._packets.finish(item, self._budget.spent(item), thought, why)
+
     def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         self.say(self._signer.info(proposal_id, "stream", data, text))
 
     def _remember_and_say(self, item: WorkItem, sealed: Sequence[bytes]) -> None:
-        self._sent.add(item.proposal_id, item.task_name, sealed)
+        self._sent.add(_round(item.case), item.task_name, sealed)
         for each in sealed:
             self.say(each)
 
 
-def _case_of(envelope: Envelope, time_left_s: float) -> Case:
-    """The case of a PROPOSAL envelope."""
+def _round(case: Case) -> str:
+    """The name of the round of voting that a case is in: a check begins a new one."""
+    return f"{case.proposal_id} {len(case.checks)}" if case.checks else case.proposal_id
+
+
+def _case_of(envelope: Envelope, time_left_s: float, checks: Sequence[Mapping[str, Any]] = ()) -> Case:
+    """The case of a PROPOSAL envelope, after these checks."""
     content = envelope.content
     assert isinstance(content, Proposal)
     asks = content.requester
+    done = tuple(Checked(**each) for each in checks)
+    turns = [Turn(turn.role, turn.text) for turn in content.history]
+    turns += [Turn("check", f"{each.tool} {json.dumps(each.args)}:\n{each.output}") for each in done]
     return Case(
         proposal_id=envelope.msg_id,
         proposer=envelope.sender,
@@ -223,6 +261,7 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
         confidence=envelope.confidence,
         risk_level=envelope.risk_level,
         time_left_s=time_left_s,
-        history=tuple(Turn(turn.role, turn.text) for turn in content.history),
+        history=tuple(turns),
         requester=tuple(filter(None, (asks.agent, asks.user))) if asks else (),
+        checks=done,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
 
-from council.agents.mind import Opinion, Ruling, RulingWord
+from council.agents.mind import Action, Opinion, Ruling, RulingWord
 from council.agents.seat.plan_stream import sayable
 from council.agents.seat.threads import short
 from council.protocol import signing
@@ -34,8 +34,10 @@ class SeatSigner:
     wall: Callable[[], datetime]
     new_id: Callable[[], str]
 
-    def thought(self, proposal_id: str, task_name: str, thought: Any) -> bytes:
+    def thought(self, proposal_id: str, task_name: str, thought: Any, checks: int = 0) -> bytes:
         """A VOTE for the task "ballot", an INFO of kind ``ruling`` for the task "ruling".
+
+        ``checks`` is the number of checks that its mind was shown the results of.
 
         Raises TypeError if ``thought`` has another type than the task needs, and EnvelopeError if a field is invalid.
         """
@@ -48,14 +50,16 @@ class SeatSigner:
                 "proposal_id": proposal_id,
                 "vote": thought.vote,
                 "reason": thought.reason,
-                "control_packet": thought.control_packet,
+                "control_packet": _with_check(thought, checks),
             }
             return self._sign("VOTE", "voter", proposal_id, content, **fields)
         if thought.ruling not in RULINGS:
             raise TypeError(
                 f"its mind returned the ruling {short(thought.ruling)}, expected one of {', '.join(RULINGS)}"
             )
-        data = {"proposal_id": proposal_id, "ruling": thought.ruling}
+        data: dict[str, Any] = {"proposal_id": proposal_id, "ruling": thought.ruling}
+        if thought.ruling == "verify":
+            data["check"] = dict(Action.of(thought.check))
         content = {"kind": "ruling", "text": thought.reason, "data": data}
         return self._sign("INFO", "voter", proposal_id, content, **fields)
 
@@ -90,6 +94,19 @@ class SeatSigner:
             **fields,
         )
         return signing.sign(envelope, self.key, self.council_id)
+
+
+def _with_check(opinion: Opinion, checks: int) -> Mapping[str, Any] | None:
+    """Its control packet, with the check that it asks for, and the number of those that were run before."""
+    given = opinion.control_packet or {}
+    if not isinstance(given, Mapping):
+        return opinion.control_packet  # the envelope refuses it
+    packet = {name: value for name, value in given.items() if name != "checks_seen"}
+    if opinion.check is not None:
+        packet["check"] = dict(Action.of(opinion.check))
+    if checks:
+        packet["checks_seen"] = checks
+    return packet or opinion.control_packet
 
 
 class SentMessages:

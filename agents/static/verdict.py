@@ -30,6 +30,11 @@ def listed(items: Sequence[object], most: int = 5, between: str = "; ") -> str:
     return between.join(map(str, items[:most])) + more
 
 
+def count(number: int, what: str) -> str:
+    """A number of things: "1 file", "2 files"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def stops(seen: Findings, families: Collection[Family], mark: str) -> Opinion | None:
     """A no of high risk, if a finding of these families stops the proposal."""
     if found := seen.of("stop", families):

@@ -104,6 +104,7 @@ class GitCommit:
                 f"{self.name}: nothing was committed: a commit in {where} would run a program that nobody approved. "
                 f"Remove the setting {named[0]} from the repository, or commit with the tool command"
             )
+        timeout_s = min(timeout_s, self._limits.timeout_s)
         before = self._head(where)
         found = self._git(where, "add", "--", *args["paths"], timeout_s=timeout_s)
         if found.ok:

@@ -30,6 +30,7 @@ from council.core.state import (
 )
 from council.core.words import because
 from council.protocol.errors import ActionFailed, CallerError, NoAnswer, NotApproved, OutcomeUnknown, Refused
+from council.runtime.questions import AskStatus
 from council.runtime.session import Port
 from council.runtime.token_standing import TokenStanding
 
@@ -115,6 +116,7 @@ class Tools:
         self.own: dict[str, Tool] = {}
         self._executor: Executor | None = None
         self._opening = asyncio.Lock()
+        self._checks: asyncio.Task[None] | None = None
 
     def add(self, tool: Tool) -> None:
         """Adds a tool. Raises CallerError if there is one of that name."""
@@ -149,15 +151,22 @@ class Tools:
         """This client's executor. It joins the council on the first call."""
         async with self._opening:
             if self._executor is None:
-                from council.runtime.executor import Executor  # a client that runs nothing needs none
+                from council.runtime.executor import (  # a client that runs nothing needs none
+                    Executor,
+                    serve_checks,
+                )
 
                 tools = ChainMap(self.own, self._installed)
                 executor = Executor(self._port, self._name, self._key, self._config.call_timeout_s, tools)
                 await executor.open()
-                self._executor = executor
+                self._executor, after = executor, (await self._port.ask(AskStatus()))["events"]
+                self._checks = asyncio.create_task(serve_checks(executor, self._port, after))
             return self._executor
 
     async def close(self) -> None:
+        if self._checks is not None:
+            self._checks.cancel()
+            await asyncio.gather(self._checks, return_exceptions=True)
         if self._executor is not None:
             await self._executor.close()
 
@@ -303,7 +312,7 @@ def _checked(tool: Tool, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple
 def _result(decision: Decision, outcome: UseOutcome, result: ToolResult, *, reported: bool) -> ActionResult:
     if outcome == "unknown":
         raise OutcomeUnknown(
-            f"the outcome is unknown: {result.error}. It is not run again",
+            f"the outcome is unknown: {result.error}. It is not run again; a human is asked whether it ran",
             token=token_id_of(decision.proposal_id),
         )
     ran = result.undo if isinstance(result.undo, Ran) else Ran()

@@ -45,7 +45,7 @@ from council.api.keywords import (
     turns_of,
 )
 from council.config.human_keys import current_user
-from council.core.state import ActionStage, Decision, RiskLevel
+from council.core.state import ActionStage, Decision, RiskLevel, escalated_by
 from council.journal.entries import LIMIT, Asked, HistoryPage, wanted
 from council.kinds.text import line
 from council.protocol.envelope import SUMMARY_CHARS_MAX, Envelope, Requester
@@ -377,14 +377,17 @@ class AsyncCouncil:
     ) -> Decision:
         """Answers an escalation as ``human`` (by default this user). Returns the decision that follows.
 
+        If the outcome of an action is unknown, ``approve`` says that it ran; its decision stands and is returned.
+
         The answer is signed with that human's own key; the first one is the decision (rules 1.9). Raises NotEnrolled,
         which says who may answer, and Refused: unknown, not escalated, or answered by another.
         """
         if not isinstance(approve, bool):  # "no" would be an approval
             raise CallerError(f"approve is {approve!r:.80}, expected True or False")
         session = await self._handle.human(current_user() if human is None else human)
-        proposal_id = checked_id(escalation_id).removeprefix("esc-")
-        await session.inform(proposal_id, "answer", reason, {"approve": approve})
+        proposal_id, use = escalated_by(checked_id(escalation_id))
+        about = {} if use is None else {"use": use}
+        await session.inform(proposal_id, "answer", reason, {"approve": approve, **about})
         # Not by ``decision``, which a simultaneous close would refuse.
         decision = await self._handle.session.ask(AskDecision(proposal_id))
         assert decision is not None  # the council has accepted the answer, which is the decision

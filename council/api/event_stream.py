@@ -27,7 +27,8 @@ class Event:
     - ``cursor``: its number among the council's events; ``events(after=event.cursor)`` returns the later ones
 
     Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, outcome, roll, start,
-    identity_change, creator_change, overrun, spending, denial, token, use, result, revocation, alert, refusal.
+    identity_change, creator_change, overrun, spending, denial, token, use, result, revocation, alert, refusal,
+    check, outcome_asked.
     """
 
     position: int

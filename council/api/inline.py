@@ -14,6 +14,7 @@ from council.agents.seat.host import SeatHost
 from council.config.charter_files import resolve_charter
 from council.config.human_keys import keys_of_humans
 from council.config.notify import receivers_of
+from council.config.outputs import outputs_of, spool_of
 from council.config.settings import MEMORY, CouncilConfig
 from council.protocol.errors import CouncilError
 from council.runtime.build import new_council_id, new_seat, rules_of, system_clock
@@ -22,7 +23,6 @@ from council.runtime.journals import council_id_of, journal_key, open_journal
 from council.runtime.proposal_size import ProposalSize
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.exports import Exports
-from council.telemetry.notices import Notices
 from council.telemetry.tracing import Traces
 from council.telemetry.watcher import Watcher
 
@@ -126,7 +126,7 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
     hosts = {name: new_seat(config, name, key, council_id, spans) for name, key in keys.items()}
     transport = InlineTransport(hosts)
     humans = keys_of_humans(config, council_id)
-    receivers = receivers_of(config)
+    receivers, outputs = receivers_of(config), outputs_of(config)
 
     def begun() -> InlineCoordinator:
         journal = open_journal(config, council_id, signing_key)
@@ -154,7 +154,13 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
         await coordinator.open()
         watchers: list[Watcher] = [*decision_spans(config, coordinator, traces)]
         if receivers is not None:
+            from council.telemetry.notices import Notices  # its clients of HTTP and mail
+
             watchers.append(Notices(config.name, coordinator, receivers, HOW_TO_ANSWER))
+        if outputs:
+            from council.telemetry.outputs import Outputs
+
+            watchers.append(Outputs(coordinator, outputs, spool_of(config.name)))
         if config.metrics_port is not None or watchers:
             coordinator.exports = Exports(config, coordinator, watchers=watchers)
     except BaseException:

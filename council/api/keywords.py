@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         ActionConfig,
         CouncilConfig,
         NotifyConfig,
+        OutputChannel,
+        OutputConfig,
         PolicyRow,
         ScannerConfig,
         SeatConfig,
@@ -106,6 +108,7 @@ class Settings(ClientSettings, total=False):
     inactivity_s: float | None
     escalation_ttl_s: float | None
     notify: NotifyConfig | Mapping[str, Any] | None
+    output: Mapping[OutputChannel, OutputConfig | Mapping[str, Any]] | None
     action: ActionConfig | Mapping[str, Any] | None
     creator: str | None
     charter: str | None
@@ -121,6 +124,7 @@ class Settings(ClientSettings, total=False):
     escalations_max: int | None
     events_kept: int | None
     decisions_kept: int | None
+    keep_packets: bool | None
     proposal_tokens_max: int | None
     proposal_usd_max: float | None
     seat_tokens_max: int | None

@@ -40,8 +40,8 @@ from council.api.keywords import (
     configured,
     spelled_out,
 )
-from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-from council.core.state import Decision, RiskLevel, council_of
+from council.config.settings import CouncilConfig, checker, expected
+from council.core.state import Decision, RiskLevel, council_of, escalated_by
 from council.protocol.envelope import Envelope, Requester
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.protocol.extras import require_ray
@@ -71,7 +71,7 @@ def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
         own["checkpoint"] = f"{whole}.{number}{suffix}"
     for key, value in own.items():
         try:
-            CHECK_COUNCIL[key].validate_python(value)
+            checker(CouncilConfig, key).validate_python(value)
         except ValidationError:
             wanted = expected(key, CouncilConfig)
             problem = f"{key}: council {number} of the pool would have {value!r}, expected {wanted}"
@@ -90,7 +90,7 @@ def id_of(decision: Decision | str) -> str:
         raise CallerError(
             f"{decision!r:.80} is not an id: expected a decision, or the id of a proposal or escalation"
         )
-    return decision.removeprefix("esc-")
+    return escalated_by(decision)[0]
 
 
 def drafted(

@@ -6,7 +6,6 @@ Nothing heavy is imported before a command needs it, so that ``council --help`` 
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import inspect
 import itertools
@@ -65,17 +64,6 @@ def _without_flag_types(parameters: Any) -> Any:
     return parameters
 
 
-app = typer.Typer(
-    name="council",
-    cls=_Group,
-    help="Three minds vote before an agent acts.",
-    epilog=f"{examples('')}\n\n{EXIT_CODES}",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         from council import __version__
@@ -84,7 +72,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _all(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -146,25 +133,37 @@ def _flowing(command: Callable[..., object]) -> str:
     return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
-for _part, _commands in _PARTS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, cls=_Group, epilog=examples(_name), rich_help_panel=_part)
-            for _each in _command.registered_commands:
-                assert _each.callback is not None
-                _each.help, _each.cls = _flowing(_each.callback), _Command
-                _each.epilog = examples(f"{_name} {_each.name or _each.callback.__name__}")
+def assembled(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The commands. If the first argument names one, only that: building all takes longer than most commands."""
+    app = typer.Typer(
+        name="council",
+        cls=_Group,
+        help="Three minds vote before an agent acts.",
+        epilog=f"{examples('')}\n\n{EXIT_CODES}",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_all)
+    every = [(part, name, command) for part, found in _PARTS.items() for name, command in found.items()]
+    named = [each for each in every if each[1] in arguments[:1]]
+    for part, name, command in named or every:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, cls=_Group, epilog=examples(name), rich_help_panel=part)
+            for each in command.registered_commands:
+                assert each.callback is not None
+                each.help, each.cls = _flowing(each.callback), _Command
+                each.epilog = examples(f"{name} {each.name or each.callback.__name__}")
         else:
-            app.command(
-                _name, cls=_Command, help=_flowing(_command), epilog=examples(_name), rich_help_panel=_part
-            )(_command)
+            as_command = app.command(
+                name, cls=_Command, help=_flowing(command), epilog=examples(name), rich_help_panel=part
+            )
+            as_command(command)
+    return app
 
 
 def _raise_terminated(number: int, frame: object) -> NoReturn:
     raise Interrupted("ended by SIGTERM", TERMINATED)
-
-
-_command_line = functools.cache(lambda: typer.main.get_command(app))  # which takes 20 ms
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -177,7 +176,8 @@ def run(arguments: Sequence[str]) -> int:
     if not wants_help:
         logs.configure()
     try:
-        done = _command_line()(args=given, prog_name="council", standalone_mode=False)
+        command_line = typer.main.get_command(assembled(given))
+        done = command_line(args=given, prog_name="council", standalone_mode=False)
         if done == INTERRUPTED:  # typer returns it for a Ctrl-C that no command handles
             raise KeyboardInterrupt
         return done if isinstance(done, int) else DONE
@@ -203,9 +203,11 @@ def main() -> NoReturn:
     """The entry point of the command ``council``."""
     with contextlib.suppress(ValueError):  # outside of the main thread
         signal.signal(signal.SIGTERM, _raise_terminated)
-    gc.set_threshold(50_000, 20, 20)  # nearly all that a command's imports make lives until its end
+    gc.set_threshold(200_000, 20, 20)  # nearly all that a command's imports make lives until its end
     _open_closed_descriptors()
-    sys.exit(flushed(run(sys.argv[1:])))
+    code = flushed(run(sys.argv[1:]))
+    gc.freeze()  # or the interpreter would look through all of it for cycles before it ends
+    sys.exit(code)
 
 
 def _open_closed_descriptors() -> None:

@@ -253,7 +253,7 @@ def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
         for ballot in decided.ballots:  # the table of votes has their reasons
             said = said.replace(f"): {ballot.reason}", ")")
         yield "dissent", text(shortened(said))
-    for label, said in words.notes(decided.ballots):
+    for label, said in (*words.checks(decided), *words.notes(decided.ballots)):
         yield label, text(shortened(said))
     if decided.static_only:
         yield "seen", Text(NO_OBJECTION)

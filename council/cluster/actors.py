@@ -38,7 +38,8 @@ from council.cluster.placement import Node, lacking, pinned, place
 from council.cluster.raw_answers import in_bytes
 from council.cluster.ray_metrics import RaySink
 from council.config.notify import Receivers
-from council.config.settings import CouncilConfig, SeatConfig
+from council.config.outputs import Output, spool_of
+from council.config.settings import CouncilConfig, OutputChannel, SeatConfig
 from council.protocol.errors import (
     PASSING,
     ConfigError,
@@ -59,6 +60,7 @@ from council.telemetry.decision_spans import decision_spans
 from council.telemetry.eventlog import EventLog
 from council.telemetry.exports import Exports
 from council.telemetry.notices import Notices
+from council.telemetry.outputs import Outputs
 from council.telemetry.tracing import FLUSH_S, Traces, end, traces_here
 
 log = logs.get_logger("council")
@@ -171,6 +173,7 @@ class Keys(NamedTuple):
     journal: bytes
     receivers: Receivers | None = None
     executor: bytes = b""
+    outputs: dict[OutputChannel, Output] | None = None
 
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
@@ -276,6 +279,8 @@ class CoordinatorActor:
             watchers = [events, *traced]
             if keys.receivers is not None:
                 watchers.append(Notices(config.name, coordinator, keys.receivers))
+            if keys.outputs:
+                watchers.append(Outputs(coordinator, keys.outputs, spool_of(config.name)))
             self._exports = Exports(config, coordinator, sinks=[RaySink()], watchers=watchers)
         except BaseException:
             if not self._again:

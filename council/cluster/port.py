@@ -25,6 +25,7 @@ from council.cluster.placement import pinned
 from council.config.charter_files import resolve_charter
 from council.config.human_keys import keys_of_humans
 from council.config.notify import receivers_of
+from council.config.outputs import outputs_of
 from council.config.settings import MEMORY, CouncilConfig
 from council.protocol.errors import (
     ConfigError,
@@ -342,7 +343,9 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             here = ray.get_runtime_context().get_node_id()
             where: Any = on_node(here) if pinned(config) else "DEFAULT"
             humans, journal = keys_of_humans(config, council_id), journal_key(name) if durable else b""
-            keys = Keys(seats, humans, journal, receivers_of(config), secrets.token_bytes(32))
+            keys = Keys(
+                seats, humans, journal, receivers_of(config), secrets.token_bytes(32), outputs_of(config)
+            )
             try:
                 coordinators: Any = CoordinatorActor
                 handle = coordinators.options(

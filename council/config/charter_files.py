@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from council.agents.messaging.logs import get_logger
 from council.agents.scan import own
@@ -29,11 +29,13 @@ from council.config.settings import (
     of_profile,
     with_charter_files,
 )
-from council.protocol.answer.mangle import Schema, shipped
 from council.protocol.errors import ConfigError, CouncilError, EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.charter import Charter, Identity, Persona, Share, check_limits, check_persona
-from council.protocol.identity.profiles import Profiles, SeatProfile
 from council.protocol.values import kind_of, quoted, read_json
+
+if TYPE_CHECKING:
+    from council.protocol.answer.mangle import Schema
+    from council.protocol.identity.profiles import Profiles
 
 T = TypeVar("T")
 
@@ -71,6 +73,8 @@ class CharterFiles:
         """The predicates that models may use, if there are more than the built-in ones (rules 6.3)."""
         if not self.schemas:
             return None
+        from council.protocol.answer.mangle import shipped
+
         schema = shipped()
         for where, text in self.schemas:
             schema = schema.extended(text, where)
@@ -275,6 +279,8 @@ def read_schemas(path: str) -> tuple[tuple[str, str], ...]:
         files = sorted(each for each in place.iterdir() if each.suffix == ".gl")
         if not 1 <= len(files) <= SCHEMA_FILES_MAX:
             raise _faults([f"{place}: {len(files)} files of .gl; expected 1 to {SCHEMA_FILES_MAX}"])
+    from council.protocol.answer.mangle import shipped
+
     problems: list[str] = []
     found = []
     for file in files:
@@ -315,6 +321,8 @@ def own_rules(config: CouncilConfig, files: CharterFiles) -> own.Own:
 
 def read_profiles(path: str) -> Profiles:
     """The seats' profiles in a config.json. Raises ConfigError that lists all faults."""
+    from council.protocol.identity.profiles import Profiles, SeatProfile
+
     data = _json(path, _text(path))
     slips = [*_slips("", data, PROFILE_TABLES)]
     named = data.get("shard_profiles")

@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field
 
+from council.agents.scan.regex import Regex
+
 NAME_WORDS = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
 DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
@@ -185,7 +187,7 @@ def is_pattern(value: str) -> str:
     if not value or len(value) > ARGUMENT_CHARS_MAX:
         raise ValueError("expected a regular expression")
     try:
-        re.compile(value)
+        Regex(value).check()
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError("expected a regular expression") from error
     return value

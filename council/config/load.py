@@ -66,7 +66,7 @@ FILE_NAME = "council.toml"
 PROJECT_FILE_NAME = "pyproject.toml"
 FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
 # Keys that a variable gives as a table of TOML.
-TABLES = ("options", "humans", "notify", "action", "resources", "labels", "runtime_env", *ROWS)
+TABLES = ("options", "humans", "notify", "output", "action", "resources", "labels", "runtime_env", *ROWS)
 _VARIABLES = tuple(key.upper() for key in COUNCIL_KEYS if key != "seats")
 _SEAT_VARIABLE = re.compile(f"SEATS__(.+)__({'|'.join((*SEAT_KEYS, ENABLED)).upper()})", re.DOTALL)
 _TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
@@ -174,6 +174,8 @@ def _flat(config: CouncilConfig) -> dict[str, Any]:
             value = getattr(config, key)
             if isinstance(value, ActionConfig | NotifyConfig):
                 value = value.model_dump(exclude_unset=True)
+            elif key == "output":
+                value = {name: each.model_dump(exclude_unset=True) for name, each in value.items()}
             elif key in ROWS:
                 value = [row.model_dump(exclude_unset=True) for row in value]
             flat[key] = value

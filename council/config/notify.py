@@ -40,7 +40,7 @@ def receivers_of(config: CouncilConfig) -> Receivers | None:
         return None
     if notify.command and shutil.which(notify.command[0]) is None:
         log.warning("notify: this machine has no such program", command=notify.command[0])
-    url, key = _address(notify.webhook or ""), b""
+    url, key = address(notify.webhook or "", "notify"), b""
     if url:
         whose = f"the webhook of {config.name}"
         key = key_from(whose, notify.key, webhook_key_path(config), setting="notify")
@@ -52,8 +52,8 @@ def webhook_key_path(config: CouncilConfig) -> Path:
     return state_dir() / "notify" / f"{config.name}.key"
 
 
-def _address(given: str) -> str:
-    """The webhook's address, which a variable may hold, because many addresses are secrets."""
+def address(given: str, setting: str) -> str:
+    """The webhook's address, which a variable may hold, because many addresses are secrets. Raises ConfigError."""
     kind, _, variable = given.partition(":")
     if kind != "env":
         return given
@@ -65,5 +65,5 @@ def _address(given: str) -> str:
             return is_webhook(found)
         except ValueError:
             state = "holds another value"
-    problem = f"notify: the webhook's address should be in the variable {variable}, which {state}: expected https://…"
+    problem = f"{setting}: the webhook's address should be in the variable {variable}, which {state}: expected https://…"
     raise ConfigError(problem, problems=(problem,))

@@ -9,31 +9,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from council.config.field_types import quoted_value as quoted_value
 from council.config.settings import (
-    ACTION_KEYS,
-    CHECK_ACTION,
-    CHECK_COUNCIL,
-    CHECK_NOTIFY,
-    CHECK_ROWS,
-    CHECK_SEAT,
     COUNCIL_KEYS,
     DEFAULT_SEATS,
     ENABLED,
     MODEL_KEYS,
     MODEL_MIND,
-    NOTIFY_KEYS,
     ROWS,
     SEAT_KEYS,
     SHOWN_CHARS_MAX,
     ActionConfig,
     CouncilConfig,
     NotifyConfig,
+    OutputChannel,
+    OutputConfig,
     SeatConfig,
+    checker,
     contradictions,
     did_you_mean,
     expected,
@@ -134,15 +130,16 @@ class Layers:
         for key, value in document.items():
             if key == "seats":
                 self._apply_seats(source, value)
-            elif key == "notify" and isinstance(value, Mapping):
-                self._apply_notify(source, value)
-            elif key == "action" and isinstance(value, Mapping):
-                self._apply_action(source, value)
+            elif key in ("notify", "action") and isinstance(value, Mapping):
+                model = NotifyConfig if key == "notify" else ActionConfig
+                self._keep(source, key, self._table(source, key, value, model))
+            elif key == "output" and isinstance(value, Mapping):
+                self._apply_outputs(source, value)
             elif key in ROWS:
                 self._apply_rows(source, key, value)
             elif key not in COUNCIL_KEYS:
                 self._add_unknown(source, key, key, COUNCIL_KEYS)
-            elif self._is_right(source, key, value, CHECK_COUNCIL[key], CouncilConfig):
+            elif self._is_right(source, key, value, CouncilConfig, key):
                 self.values[key] = value
                 self.sources[key] = source
 
@@ -162,70 +159,61 @@ class Layers:
         hint = did_you_mean(found, known) if self._counts[source] < PROBLEMS_MAX else ""
         self._add(source, key, f"unknown key, expected one of {', '.join(known)}{hint}")
 
-    def _is_right(
-        self, source: ConfigSource, key: str, value: Any, check: TypeAdapter[Any], model: type[BaseModel]
-    ) -> bool:
+    def _is_right(self, source: ConfigSource, at: str, value: Any, model: type[BaseModel], key: str) -> bool:
+        """Whether a key of the model takes a value. If not, notes the problem at the key's place."""
         try:
-            check.validate_python(value)
+            checker(model, key).validate_python(value)
         except (ValidationError, ConfigError):  # a table of its own, such as notify, raises the latter
-            last = key.rpartition(".")[2]
-            text = f"found {quoted_value(value)}, expected {expected(last, model)}"
-            self._add(source, key, text, breaks="seats" if last == ENABLED else key)
+            text = f"found {quoted_value(value)}, expected {expected(key, model)}"
+            self._add(source, at, text, breaks="seats" if key == ENABLED else at)
             return False
         return True
 
-    def _apply_notify(self, source: ConfigSource, table: Mapping[str, Any]) -> None:
-        """Applies a table ``notify``, which replaces the one of an earlier source."""
-        right = True
-        for key, value in table.items():
-            at = f"notify.{key_shown(key)}"
-            if key not in NOTIFY_KEYS:
-                self._add_unknown(source, at, key, NOTIFY_KEYS)
-                right = False
-            elif not self._is_right(source, at, value, CHECK_NOTIFY[key], NotifyConfig):
-                right = False
-        if right and not table.get("command") and table.get("webhook") is None:
-            self._add(source, "notify", f"names nobody, expected {expected('notify', CouncilConfig)}")
-        elif right:
-            self.values["notify"], self.sources["notify"] = NotifyConfig(**table), source
+    def _keep(self, source: ConfigSource, key: str, value: Any) -> None:
+        """Keeps a right value, which replaces that of an earlier source."""
+        if value is not None:
+            self.values[key], self.sources[key] = value, source
 
-    def _apply_action(self, source: ConfigSource, table: Mapping[str, Any]) -> None:
-        """Applies a table ``action``, which replaces the one of an earlier source."""
-        right = True
-        for key, value in table.items():
-            at = f"action.{key_shown(key)}"
-            if key not in ACTION_KEYS:
-                self._add_unknown(source, at, key, ACTION_KEYS)
-                right = False
-            elif not self._is_right(source, at, value, CHECK_ACTION[key], ActionConfig):
-                right = False
-        if right:
-            self.values["action"], self.sources["action"] = ActionConfig(**table), source
+    def _apply_outputs(self, source: ConfigSource, channels: Mapping[str, Any]) -> None:
+        """Applies tables ``[output.CHANNEL]``, which replace those of an earlier source."""
+        known = get_args(OutputChannel)
+        right: dict[str, BaseModel | None] = {}
+        for channel, given in channels.items():
+            if channel in known:
+                right[channel] = self._table(source, f"output.{channel}", given, OutputConfig)
+            else:
+                self._add_unknown(source, f"output.{key_shown(channel)}", channel, known)
+                right[channel] = None
+        if None not in right.values():
+            self._keep(source, "output", right)
 
     def _apply_rows(self, source: ConfigSource, key: str, rows: Any) -> None:
         """Applies tables ``[[key]]``, which replace those of an earlier source."""
         if not isinstance(rows, list | tuple):
             self._add(source, key, f"found {quoted_value(rows)}, expected {expected(key, CouncilConfig)}")
             return
-        right = [self._row(source, key, number, given) for number, given in enumerate(rows, 1)]
+        right = [
+            self._table(source, f"{key}.{number}", given, ROWS[key]) for number, given in enumerate(rows, 1)
+        ]
         # All rows together, for their number.
-        if None not in right and self._is_right(source, key, tuple(right), CHECK_COUNCIL[key], CouncilConfig):
-            self.values[key], self.sources[key] = tuple(right), source
+        if None not in right and self._is_right(source, key, tuple(right), CouncilConfig, key):
+            self._keep(source, key, tuple(right))
 
-    def _row(self, source: ConfigSource, key: str, number: int, given: Any) -> BaseModel | None:
-        """A row; None if it has a problem."""
-        model, at = ROWS[key], f"{key}.{number}"
+    def _table(self, source: ConfigSource, at: str, given: Any, model: type[BaseModel]) -> BaseModel | None:
+        """A table as its model; None if it has a problem."""
         if isinstance(given, model):
             return given
         if not isinstance(given, Mapping):
-            self._add(source, at, f"found {quoted_value(given)}, expected a table [[{key}]]")
+            key, _, number = at.partition(".")
+            shown = f"[[{key}]]" if number.isdigit() else f"[{at}]"
+            self._add(source, at, f"found {quoted_value(given)}, expected a table {shown}")
             return None
         right = True
         for part, value in given.items():
             if part not in model.model_fields:
                 self._add_unknown(source, f"{at}.{key_shown(part)}", part, tuple(model.model_fields))
                 right = False
-            elif not self._is_right(source, f"{at}.{part}", value, CHECK_ROWS[key][part], model):
+            elif not self._is_right(source, f"{at}.{part}", value, model, part):
                 right = False
         for part, info in model.model_fields.items():
             if info.is_required() and part not in given:
@@ -261,7 +249,7 @@ class Layers:
 
     def _apply_seat(self, source: ConfigSource, name: Any, given: Any) -> None:
         try:
-            CHECK_SEAT["name"].validate_python(name)
+            checker(SeatConfig, "name").validate_python(name)
         except ValidationError:
             text = f"found {quoted_value(name)} as a seat's name, expected {expected('name', SeatConfig)}"
             self._add(source, "seats", text)
@@ -284,12 +272,12 @@ class Layers:
         right: dict[str, Any] = {}
         for part, value in table.items():
             where = f"{key}.{part}"
-            if part not in CHECK_SEAT or part == "name":
+            if part not in (*SEAT_KEYS, ENABLED):
                 self._add_unknown(source, where, part, (*SEAT_KEYS, ENABLED))
             elif part == "mind" and source.kind != "flag" and not isinstance(value, str):
                 found = f"found {quoted_value(value)}"
                 self._add(source, where, f"{found}, expected an import path 'package.module:Name'")
-            elif self._is_right(source, where, value, CHECK_SEAT[part], SeatConfig):
+            elif self._is_right(source, where, value, SeatConfig, part):
                 right[part] = value
         return right
 

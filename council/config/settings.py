@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, Unpack
@@ -33,6 +34,10 @@ from council.protocol.errors import ConfigError
 if TYPE_CHECKING:
     from council.protocol.identity.profiles import SeatProfile
 
+# ``shell`` is not among them: a command is run by ``act`` alone.
+OutputChannel = Literal[
+    "cli", "web", "discord", "slack", "council", "memory", "log", "api", "webhook", "audio"
+]
 SEATS_MAX = 15  # each seat is a process, and a ballot to wait for
 ROWS_MAX = 1_000  # of policy
 HUMANS_MAX = 100  # names that an error still lists
@@ -337,7 +342,42 @@ class NotifyConfig(_Settings):
     @model_validator(mode="after")
     def _names_a_receiver(self) -> Self:
         if not self.command and self.webhook is None:
-            raise _wrong(type(self), ["it names nobody, expected a command, a webhook, or both"])
+            raise _wrong(type(self), ["it names nobody, expected a table with command, webhook, or both"])
+        return self
+
+
+class OutputConfig(_Settings):
+    """The receiver of one channel of outputs: a table [output.CHANNEL] (GCP 7)."""
+
+    file: fields.Path = fields.path("the file that each message is appended to, as a line of JSON")
+    command: tuple[Annotated[str, Field(min_length=1), AfterValidator(fields.is_argument)], ...] = fields.key(
+        (),
+        "the command that is run for each message, which it reads from its standard input as JSON",
+        f'a list of a program and its arguments, as in ["espeak", "--stdin"], each up to '
+        f"{fields.ARGUMENT_CHARS_MAX:,} characters",
+        strict=False,
+        max_length=ENTRIES_MAX,
+    )
+    webhook: Annotated[str, AfterValidator(fields.is_webhook)] | None = fields.key(
+        None,
+        "where each message is posted, signed; a secret address belongs in a variable",
+        "https://… without name and password, or env:VARIABLE (not COUNCIL_…)",
+        max_length=ADDRESS_CHARS_MAX,
+    )
+    key: Annotated[str, AfterValidator(fields.is_key_source)] = fields.key(
+        "kept",
+        "where the key is that signs what the webhook gets",
+        "'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)",
+    )
+    private_hosts: bool = fields.switch(
+        False, "whether the webhook's host may have an address that is not public"
+    )
+    timeout_s: float = fields.seconds(10.0, 600.0, "how long a command may run, and a webhook take to answer")
+
+    @model_validator(mode="after")
+    def _names_one_receiver(self) -> Self:
+        if sum(map(bool, (self.file, self.command, self.webhook))) != 1:
+            raise _wrong(type(self), ["expected a file, a command or a webhook, and one of them only"])
         return self
 
 
@@ -482,6 +522,10 @@ class CouncilConfig(_Settings):
         'a table with command, webhook, or both, as in {command = ["/usr/local/bin/page-me"]}',
         strict=False,
     )
+    output: dict[OutputChannel, OutputConfig] = fields.table(
+        "the receivers of what the council says, by channel; unset: none (GCP 7)",
+        'of channels to tables with a file, a command or a webhook, as in {slack = {webhook = "env:SLACK_HOOK"}}',
+    )
     action: ActionConfig | None = fields.key(
         None,
         "what approved actions may touch; unset: no built-in tool",
@@ -538,6 +582,9 @@ class CouncilConfig(_Settings):
     )
     decisions_kept: int = fields.whole(
         10_000, 1, 1_000_000, "how many of its newest decisions a council without a store keeps"
+    )
+    keep_packets: bool = fields.switch(
+        False, "whether the store keeps each seat's cognition packet, redacted, for council show --packets"
     )
     # rules 2.6: the highest cost is reserved before each model call. All caps but a proposal's are for the council's
     # life.
@@ -684,28 +731,20 @@ def unpriced(values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> list[tup
 COUNCIL_KEYS = tuple(key for key in CouncilConfig.model_fields if key != "pool")  # which CouncilPool sets
 # The keys that hold rows, each with the model of a row.
 ROWS: dict[str, type[BaseModel]] = {"policy": PolicyRow, "scanners": ScannerConfig}
-NOTIFY_KEYS = tuple(NotifyConfig.model_fields)
-ACTION_KEYS = tuple(ActionConfig.model_fields)
 SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
 FILES = ("charter", "schemas", "profiles", "rules")  # read with the configuration; a seat's is its persona
 ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
 
 
-def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
-    """One check for each key, so that every wrong value of every source is found."""
+@functools.cache
+def checker(model: type[BaseModel], key: str) -> TypeAdapter[Any]:
+    """The check of one key, so that every wrong value of every source is found."""
+    if key == ENABLED and model is SeatConfig:
+        return TypeAdapter(bool, config=ConfigDict(strict=True))
     adapter: Any = TypeAdapter  # type checkers don't accept a value as its argument
-    strict = ConfigDict(strict=True, allow_inf_nan=False, defer_build=True)  # few keys are given
-    return {
-        key: adapter(Annotated[(info.annotation, info)], config=strict)
-        for key, info in model.model_fields.items()
-    }
-
-
-CHECK_COUNCIL = _checkers(CouncilConfig)
-CHECK_NOTIFY = _checkers(NotifyConfig)
-CHECK_ACTION = _checkers(ActionConfig)
-CHECK_ROWS = {key: _checkers(model) for key, model in ROWS.items()}
-CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
+    info = model.model_fields[key]
+    config = ConfigDict(strict=True, allow_inf_nan=False)
+    return adapter(Annotated[(info.annotation, info)], config=config)  # type: ignore[no-any-return]
 
 
 def charter_files(config: CouncilConfig) -> Any:

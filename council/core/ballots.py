@@ -38,6 +38,9 @@ def ballot(state: CouncilState, event: ev.BallotCast, now: Moment) -> Effects:
         return effects + (tokens.late_ballot(state, ballot.proposal_id, ballot.seat) if effects[1:] else [])
     if proposal is None:
         raise unknown(ballot.proposal_id, ballot.seat)
+    seen = ballot.checks_seen if isinstance(ballot.checks_seen, int) else 0
+    if seen != sum(bool(check.outcome) for check in proposal.all_checks):
+        return [do.NoteIgnored(ballot.seat, "a ballot of another round, before or after a check")]
     if _is_repeated(ballot, proposal.ballots + proposal.late, proposal.asked):
         return [do.NoteIgnored(ballot.seat, "the same ballot again")]
     if proposal.stage != "deliberating":

@@ -12,11 +12,24 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from council.core import escalation
-from council.core.effects import AnnounceDecision, AnnounceEscalation, Effect, IssueToken, RequestRuling
+from council.core.effects import (
+    AnnounceDecision,
+    AnnounceEscalation,
+    AskCheck,
+    DeliverProposal,
+    Effect,
+    IssueToken,
+    RequestRuling,
+)
 from council.core.state import (
+    CHECK_CHARS_MAX,
+    CHECK_S,
+    CHECKS_MAX,
+    RESULT_GRACE_S,
     Absent,
     Answer,
     Ballot,
+    Check,
     CouncilState,
     Decision,
     Moment,
@@ -24,6 +37,7 @@ from council.core.state import (
     Proposal,
     Rules,
     Tally,
+    Terms,
     TieBreak,
     Token,
     unsure,
@@ -48,9 +62,12 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     awaited = [name for name in active if name not in voted and name not in proposal.lost]
     quorum = votes.cast >= rules.quorum
     asks_human = any(ballot.asks_human for ballot in proposal.ballots)
+    check = _asked_check(proposal)
     waits_for_all = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
 
-    if quorum and not waits_for_all and carried(votes, reach):  # rules 1.5: no missing ballot can change it
+    if (
+        quorum and not (waits_for_all or check) and carried(votes, reach)
+    ):  # rules 1.5: no missing ballot can change it
         return _by_majority(state, proposal, now, early=bool(awaited), expired=expired)
     if awaited and not expired:
         return proposal, []
@@ -64,6 +81,8 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
         return to_human(state, proposal, "quorum_lost", now)
     if asks_human:
         return to_human(state, proposal, "user_approval", now)
+    if check is not None and majority(votes) != "no":
+        return _verify_first(state, proposal, check, now)
     if proposal.escalated_for:
         return _ask_prime(state, proposal, now)
     return _by_majority(state, proposal, now, expired=expired)
@@ -148,6 +167,67 @@ def _side(rules: Rules, proposal: Proposal) -> tuple[Outcome, str, TieBreak | No
     return ("approved" if side == "yes" else "rejected"), how, tie_break
 
 
+def _asked_check(proposal: Proposal) -> Check | None:
+    """The check that a ballot asks for, the first if there are several."""
+    return next((each.check for each in proposal.ballots if isinstance(each.check, Check)), None)
+
+
+def _verify_first(state: CouncilState, proposal: Proposal, check: Check, now: Moment) -> Concluded:
+    """Has a check run before the decision (VERIFY_FIRST), or asks a human, if it can't be run (rules 5)."""
+    what, before, why = proposal.what, proposal.all_checks, ""
+    if not check.tool:
+        why = 'its request is not {"tool": name, "args": {...}}'
+    elif what.terms is UNSET:
+        why = "the proposal names no executor, as one made by act does"
+    elif any((each.tool, each.digest) == (check.tool, check.digest) for each in before):
+        why = "that check was run already"
+    elif len(before) >= CHECKS_MAX:
+        why = f"{CHECKS_MAX} checks were run already, the most for a proposal"
+    if why or what.terms is UNSET:
+        named = f" {check}" if check.tool else ""
+        return to_human(state, proposal, "check_failed", now, f"{check.seat} asked for{named}: {why}")
+    # A check only reads, and its resources follow from its arguments: the token is bound to these.
+    terms = Terms(what.terms.executor, ("read",), (), check.digest, 1, CHECK_S, CHECK_S)
+    ends = now.uptime_s + CHECK_S, now.wall_s + CHECK_S
+    token = Token(what.proposal_id, what.proposer, check.tool, terms, *ends, check=len(before) + 1)
+    waiting = replace(
+        proposal,
+        stage="checking",
+        deadline_s=now.uptime_s + CHECK_S + RESULT_GRACE_S,
+        absent=_absent(state, proposal, over=True),
+        checks=(*before, check),
+    )
+    return waiting, [AskCheck(check, token)]
+
+
+def on_checked(state: CouncilState, proposal: Proposal, outcome: str, text: str, now: Moment) -> Concluded:
+    """Takes the result of the check that ``proposal`` waits for. The seats vote again; else a human is asked."""
+    *before, check = proposal.all_checks
+    check = replace(check, outcome=outcome, text=text[:CHECK_CHARS_MAX])
+    checked = replace(proposal, checks=(*before, check))
+    if outcome != "ok":
+        return to_human(state, checked, "check_failed", now, f"{check.seat} asked for {check}")
+    active, what = state.active(), proposal.what
+    reason = escalation.for_submission(what)
+    again = replace(
+        checked,
+        stage="deliberating",
+        deadline_s=now.uptime_s + what.time_budget_s,
+        asked=active,
+        ballots=(),
+        late=(),
+        lost={},
+        asked_again={},
+        interrupts={},
+        escalated_for=(reason,) if reason else (),
+        absent=None,
+        ruling=None,
+    )
+    after, effects = conclude(state, again, now)
+    deliver = [DeliverProposal(name, what.proposal_id) for name in state.rules.seats if name in active]
+    return after, [*deliver, *effects]
+
+
 def _ask_prime(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded:
     """Voting is over; Prime is shown all ballots and has the time budget once more (rules 1.8)."""
     waiting = replace(
@@ -171,6 +251,9 @@ def on_ruling(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded
         return to_human(state, proposal, "ruling_unsure", now)
     if ruling.ruling == "human":
         return to_human(state, proposal, "prime_asks", now)
+    if ruling.ruling == "verify":
+        assert isinstance(ruling.check, Check), "its reader has checked it"
+        return _verify_first(state, proposal, ruling.check, now)
     if ruling.ruling == "reject":
         return decided(state, proposal, "rejected", f"{ruling.seat} ruled against it", now)
     found = _side(state.rules, proposal)
@@ -259,6 +342,7 @@ def _decision(
         seconds=now.uptime_s - proposal.opened_s,
         position=now.position,
         spent=proposal.accounts,
+        checks=proposal.checks,
     )
 
 

@@ -11,6 +11,7 @@ from council.core.state import (
     ActionReport,
     Ballot,
     Call,
+    Check,
     Decision,
     Escalation,
     IdentityChange,
@@ -195,6 +196,19 @@ class AnnounceResult(Effect, frozen=True):
     """The result of a use of a token."""
 
     result: UseResult
+
+
+class AskCheck(Effect, frozen=True):
+    """An executor is to run a check before the decision, on a token that allows only that."""
+
+    check: Check
+    token: Token
+
+
+class AskOutcome(Effect, frozen=True):
+    """A human is asked whether a use of a token with an unknown outcome ran."""
+
+    question: Escalation
 
 
 class AnnounceRevocation(Effect, frozen=True):

@@ -18,10 +18,13 @@ from council.core.state import (
     RiskLevel,
     Rules,
     Submission,
+    Token,
+    escalation_id_of,
     unsure,
 )
 
 RISKS: tuple[RiskLevel, ...] = ("low", "med", "high")
+OUTCOME_UNKNOWN = "outcome_unknown"  # the reason of a question about a use of a token
 WHY_LOST_MAX = 300  # characters of a reason in an escalation's detail; its gaps have all of it
 # For each reason: what it means, and what the human should do next.
 HUMAN_REASONS = {
@@ -39,6 +42,10 @@ HUMAN_REASONS = {
     "budget_unmet": (
         "what the seats' models may cost does not fit the budget, and without them there is no quorum",
         "Raise the cap that is named and submit it again, or decide yourself.",
+    ),
+    "check_failed": (
+        "a check that was asked for before the decision was not run",
+        "Look into it yourself, then approve or reject.",
     ),
     "user_approval": ("a seat's control packet requires a user's approval", "Approve or reject in person."),
 }
@@ -81,7 +88,7 @@ def to_human(
     if rules.lost_at_once is True and proposal.lost:  # rules 1.5
         detail += f"; ballots lost: {_lost(proposal)}"
     return Escalation(
-        escalation_id=f"esc-{what.proposal_id}",
+        escalation_id=escalation_id_of(what.proposal_id),
         proposal_id=what.proposal_id,
         summary=what.summary,
         risk_level=_risk(proposal),
@@ -92,6 +99,32 @@ def to_human(
         next_step=f"{next_step} With no answer within {rules.escalation_ttl_s / 3600:g} h it is deferred.",
         ballots=proposal.ballots,
         ruling=proposal.ruling,
+        asked_wall_s=now.wall_s,
+        expires_wall_s=now.wall_s + rules.escalation_ttl_s,
+    )
+
+
+def about_outcome(rules: Rules, token: Token, number: int, why: str, now: Moment) -> Escalation:
+    """The question whether a use of a token took effect, from 1 ``number`` (rules 5). It is never run again."""
+    where = ", ".join(token.terms.resources) or "what it changes"
+    ran, did_not = "its result counts as ok", "its result counts as cancelled, and it may be proposed again"
+    return Escalation(
+        escalation_id=escalation_id_of(token.proposal_id, number),
+        proposal_id=token.proposal_id,
+        summary=f"Confirm that {token.tool} ran: its outcome is unknown",
+        risk_level="high",
+        reason=OUTCOME_UNKNOWN,
+        detail=f"the outcome of {token.tool} is unknown: {why}",
+        options=(
+            Option("approve", pros=(f"it ran: {ran}",), cons=("if it did not run, it is not done",)),
+            Option(
+                "reject", pros=(f"it did not run: {did_not}",), cons=("if it ran, a new run does it twice",)
+            ),
+        ),
+        gaps=(f"whether {token.tool} ran, and what of it took effect",),
+        next_step=f"Look at {where}. Approve if it ran, reject if it did not. It is not run again either way.",
+        ballots=(),
+        ruling=None,
         asked_wall_s=now.wall_s,
         expires_wall_s=now.wall_s + rules.escalation_ttl_s,
     )

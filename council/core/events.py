@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from council.core.effects import Effect
 from council.core.state import (
     ActionReport,
@@ -208,9 +210,10 @@ class DeadlinePassed(Event, frozen=True):
 
 
 class EscalationExpired(Event, frozen=True):
-    """No human answered in time."""
+    """No human answered in time. ``use`` is set for a question about the outcome of that use of its token."""
 
     proposal_id: str
+    use: int | UnsetType = UNSET
 
 
 class CoordinatorStarted(Event, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from council.core import conclusion, escalation
+from council.core import conclusion, escalation, tokens
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import (
@@ -185,6 +185,8 @@ def _cancel(state: CouncilState, proposal: Proposal, reason: str, now: Moment) -
 def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effects:
     """The first answer wins, and is the one decision (rules 1.9)."""
     answer = event.answer
+    if isinstance(answer.use, int):
+        return tokens.answered(state, answer, answer.use, now)
     closed = state.closed.get(answer.proposal_id)
     if closed is not None and closed.decision.answer is not None:
         first = closed.decision.answer

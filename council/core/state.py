@@ -19,10 +19,10 @@ from council.core import words
 
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
-RulingWord = Literal["confirm", "reject", "human"]
+RulingWord = Literal["confirm", "reject", "human", "verify"]
 Outcome = Literal["approved", "rejected", "deferred", "cancelled"]
 Standing = Literal["decided", "escalated"]
-Stage = Literal["deliberating", "ruling", "human"]
+Stage = Literal["deliberating", "ruling", "human", "checking"]
 ActionStage = Literal["act", "verify", "revert"]
 UseOutcome = Literal["ok", "failed", "cancelled", "unknown"]
 USE_OUTCOMES: tuple[UseOutcome, ...] = get_args(UseOutcome)
@@ -42,6 +42,11 @@ ACTS_MAX = 100
 # kept, so that a seat can't make the decision too large to send.
 REASONS_MAX = 20
 REASON_TOLD_MAX = 500
+# rules 5: so many checks of one proposal are run at most, each for so many seconds.
+CHECKS_MAX = 3
+CHECK_S = 30.0
+# Characters of a check's result that the seats are shown; the record of the result has all of it.
+CHECK_CHARS_MAX = 4_000
 # A result of an action may take this long to arrive after the time that its run has.
 RESULT_GRACE_S = 10.0
 
@@ -200,6 +205,7 @@ class Rules(Value, frozen=True):
     seats that share a model or vendor (rules 1.1). ``pool`` is ``(number, count)`` in a pool, else None.
     ``lost_at_once``: a human is asked at once if lost ballots make a quorum impossible (rules 1.5). It is unset, and
     not written, in a journal that is older than this rule: its proposals waited for their deadlines.
+    ``asks_outcome``, unset likewise: a human is asked about each use of a token with an unknown outcome (rules 5).
     """
 
     seats: tuple[str, ...]
@@ -217,6 +223,7 @@ class Rules(Value, frozen=True):
     identity: KeptIdentity = KeptIdentity()
     pool: tuple[int, int] | None = None
     lost_at_once: bool | msgspec.UnsetType = msgspec.UNSET
+    asks_outcome: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):
@@ -305,20 +312,25 @@ class UseResult(Value, frozen=True):
 
 
 class Use(Value, frozen=True):
-    """A counted use of a token. Until there is a ``result`` it is under way, ``until_s`` at the latest."""
+    """A counted use of a token. Until there is a ``result`` it is under way, ``until_s`` at the latest.
+
+    ``asked`` is the question to a human, as long as one is asked about its unknown outcome; else unset.
+    """
 
     use_id: str
     run: str
     at_s: float
     until_s: float
     result: UseResult | None = None
+    asked: Escalation | msgspec.UnsetType = msgspec.UNSET
 
 
 class Token(Value, frozen=True):
     """A ToolAuthorizationToken (rules 5). It stands on the approval of the proposal, which names it.
 
     It ends at ``expires_s`` of uptime; wall-clock time after ``expires_wall_s`` ends it sooner (rules 4.6).
-    ``revoked`` is the reason, if it was revoked, with who did so.
+    ``revoked`` is the reason, if it was revoked, with who did so. ``check`` is set if it is for a check that was
+    asked for, before the decision: the number of the check, from 1.
     """
 
     proposal_id: str
@@ -329,10 +341,11 @@ class Token(Value, frozen=True):
     expires_wall_s: float
     uses: tuple[Use, ...] = ()
     revoked: str = ""
+    check: int | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def token_id(self) -> str:
-        return token_id_of(self.proposal_id)
+        return token_id_of(self.proposal_id, self.check if isinstance(self.check, int) else None)
 
     def expired(self, now: Moment) -> bool:
         return now.uptime_s > self.expires_s or now.wall_s > self.expires_wall_s
@@ -344,9 +357,22 @@ class Token(Value, frozen=True):
         return len(self.uses) >= self.terms.uses
 
 
-def token_id_of(proposal_id: str) -> str:
-    """The id of the token that an approval of this proposal issues."""
-    return f"token_{proposal_id}"
+def token_id_of(proposal_id: str, check: int | None = None) -> str:
+    """The id of the token that an approval of this proposal issues, or that is for a check before its decision."""
+    return f"token_{proposal_id}" if check is None else f"token_{proposal_id}-{check}"
+
+
+def escalation_id_of(proposal_id: str, use: int | None = None) -> str:
+    """The id of the escalation of a proposal, or of the question about the outcome of a use of its token."""
+    return f"esc-{proposal_id}" if use is None else f"esc-{proposal_id}-{use}"
+
+
+def escalated_by(escalation_id: str) -> tuple[str, int | None]:
+    """The proposal that an escalation's id, or its own, names, and the use of its token, if it is about one."""
+    whole = escalation_id.removeprefix("esc-")
+    proposal_id, dash, use = whole.partition("-")
+    is_number = use.isascii() and use.isdigit() and len(use) < 10
+    return (proposal_id, int(use)) if dash and is_number else (whole, None)
 
 
 class Submission(Value, frozen=True):
@@ -368,11 +394,33 @@ class Submission(Value, frozen=True):
     terms: Terms | msgspec.UnsetType = msgspec.UNSET
 
 
+class Check(Value, frozen=True):
+    """A call of a READ tool that ``seat`` asks for before the decision (VERIFY_FIRST, rules 5), and its result.
+
+    ``args`` is canonical JSON and ``digest`` its sha256 in hex. ``outcome`` is empty until there is a result, whose
+    ``text`` is shown to the seats. ``tool`` is empty if the request can't be read.
+    """
+
+    seat: str
+    tool: str
+    args: str
+    digest: str
+    why: str
+    outcome: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        """The call, and what came of it."""
+        call = f"{self.tool} {self.args}"
+        return f"{call}: {self.outcome}: {self.text}" if self.outcome else call
+
+
 class Ballot(Value, frozen=True):
     """One seat's vote on one proposal, as it counts. ``asks_human``: its control packet requires a user's approval.
 
     ``notes`` are what its control packet says beside it, as ``(kind, text)``: ``chesterton_fence``, ``override`` and
-    ``learning`` (rules 6.6). Without one they are unset, and not written.
+    ``learning`` (rules 6.6). Without one they are unset, and not written. ``check`` is the check that it asks for,
+    and ``checks_seen`` the number of those that its seat was shown, each unset if there is none.
     """
 
     proposal_id: str
@@ -385,10 +433,12 @@ class Ballot(Value, frozen=True):
     digest: str
     asks_human: bool = False
     notes: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    check: Check | msgspec.UnsetType = msgspec.UNSET
+    checks_seen: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Ruling(Value, frozen=True):
-    """Prime's act on an escalated proposal (rules 1.8)."""
+    """Prime's act on an escalated proposal (rules 1.8). ``check`` is set if it is ``verify``."""
 
     proposal_id: str
     seat: str
@@ -398,10 +448,15 @@ class Ruling(Value, frozen=True):
     risk_level: RiskLevel
     msg_id: str
     digest: str
+    check: Check | msgspec.UnsetType = msgspec.UNSET
 
 
 class Answer(Value, frozen=True):
-    """A human's answer to an escalation (rules 1.9)."""
+    """A human's answer to an escalation (rules 1.9).
+
+    ``use`` is set if it is about the outcome of a use of the proposal's token: the number of the use, from 1. Then
+    ``approve`` says that the action ran. Else it is unset, and not written.
+    """
 
     proposal_id: str
     human: str
@@ -409,6 +464,7 @@ class Answer(Value, frozen=True):
     reason: str
     msg_id: str
     digest: str
+    use: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Tally(Value, frozen=True):
@@ -437,7 +493,8 @@ class Option(Value, frozen=True):
 class Escalation(Value, frozen=True):
     """A proposal that waits for a human: the reason, the options, what is not known, the next step.
 
-    A human answers it by its id. It closes as ``deferred`` when ``expires_wall_s`` has passed.
+    A human answers it by its id. It closes as ``deferred`` when ``expires_wall_s`` has passed. If its ``reason`` is
+    ``outcome_unknown``, the proposal is decided, and the question is whether its action ran (rules 5).
     """
 
     escalation_id: str
@@ -469,6 +526,7 @@ class Decision(Value, frozen=True):
     Until a human has answered, ``standing`` is ``escalated``, ``outcome`` None and ``final`` False.
     ``missing`` and ``late`` name the seats whose ballots it does not count, each with the reason or ballot.
     ``spent`` is what the seats' models cost; calls that were under way when it was decided are added later.
+    ``checks`` are those that were run before it, with their results; unset, and not written, if there were none.
     """
 
     proposal_id: str
@@ -494,6 +552,7 @@ class Decision(Value, frozen=True):
     seconds: float = 0.0
     position: int = 0
     spent: tuple[Account, ...] = ()
+    checks: tuple[Check, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def __bool__(self) -> bool:
         return self.outcome == "approved"
@@ -560,6 +619,8 @@ class Proposal(Value, frozen=True):
     - ``absent``: who was missing when voting ended
     - ``standing``: what its proposer gets while it waits for a human
     - ``accounts``: what the seats' models cost; ``dearest``: the highest cost of a call for it
+    - ``checks``: those that were run before the decision, unset if there are none (``all_checks``); the last has no
+      result yet while its stage is ``checking``
     """
 
     what: Submission
@@ -581,6 +642,11 @@ class Proposal(Value, frozen=True):
     late: tuple[Ballot, ...] = ()
     accounts: tuple[Account, ...] = ()
     dearest: Spend = Spend()
+    checks: tuple[Check, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def all_checks(self) -> tuple[Check, ...]:
+        return () if self.checks is msgspec.UNSET else self.checks
 
     def done(self) -> frozenset[str]:
         """The seats whose ballot is cast or lost: nothing more is awaited of them."""
@@ -622,10 +688,12 @@ class Governance(msgspec.Struct):
     """The tokens of a council, by their proposals' ids, oldest first. Those that ended are kept for a while.
 
     ``under_way`` has the proposal of each use without a result, and until when one is awaited, in seconds of uptime.
+    ``asked`` has the questions about unknown outcomes that wait for a human, by their ids, oldest first.
     """
 
     tokens: dict[str, Token] = msgspec.field(default_factory=dict)
     under_way: dict[str, tuple[str, float]] = msgspec.field(default_factory=dict)
+    asked: dict[str, Escalation] = msgspec.field(default_factory=dict)
 
 
 class CouncilState(msgspec.Struct):

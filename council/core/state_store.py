@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from council.core import conclusion
 from council.core import effects as do
 from council.core.state import Closed, CouncilState, Decision, Proposal, Seat, Spend, Token
@@ -57,6 +59,9 @@ def store(state: CouncilState, before: Proposal | None, concluded: conclusion.Co
                 _keep_token(state, effect.token)
         return effects + _not_needed(before, after)
     state.open[after.what.proposal_id] = after
+    for effect in effects:
+        if isinstance(effect, do.AskCheck):
+            _keep_token(state, effect.token)
     if before is None or after.deadline_s != before.deadline_s:
         _arm(state.timers, (after.deadline_s, after.what.proposal_id), state.open)
     if after.escalation is not None and (before is None or before.escalation is None):
@@ -87,7 +92,7 @@ def _keep_token(state: CouncilState, token: Token) -> None:
 
 def _has_ended(token: Token, uptime_s: float) -> bool:
     over = token.spent() or bool(token.revoked) or uptime_s > token.expires_s
-    return over and not token.under_way()
+    return over and not token.under_way() and all(use.asked is UNSET for use in token.uses)
 
 
 def seat_of(state: CouncilState, name: str) -> Seat:

@@ -5,7 +5,8 @@ in order. Before each event it performs what ``next_due`` gives, expired timers,
 between it sleeps until ``next_deadline``. Replaying the same events with the same moments gives the same state and
 effects, byte for byte.
 
-An open proposal is in one of three stages. What an event does depends on the stage:
+An open proposal is in one of three stages. What an event does depends on the stage. A fourth is ``checking``, in
+which an executor runs a check before the decision: its result begins the voting again, or sends it to a human.
 
     event                deliberating                   ruling              human
     BallotCast           counted; may conclude          late                late
@@ -107,6 +108,9 @@ def next_due(state: CouncilState, now: Moment) -> ev.Event | None:
     wall_timer = first_wall_timer(state)
     if wall_timer is not None and now.wall_s > wall_timer[0]:
         return ev.EscalationExpired(wall_timer[1])
+    question = tokens.next_expiry(state)
+    if question is not None and now.wall_s > question[0]:
+        return question[1]
     return None
 
 
@@ -118,10 +122,10 @@ def next_deadline(state: CouncilState) -> Deadlines:
         ends.append(timer[0])
     if (use := tokens.next_timeout(state)) is not None:
         ends.append(use[0])
-    wall_timer = first_wall_timer(state)
+    wall_ends = [timer[0] for timer in (first_wall_timer(state), tokens.next_expiry(state)) if timer]
     return Deadlines(
         uptime_s=math.nextafter(min(ends), math.inf) if ends else None,
-        wall_s=math.nextafter(wall_timer[0], math.inf) if wall_timer else None,
+        wall_s=math.nextafter(min(wall_ends), math.inf) if wall_ends else None,
     )
 
 
@@ -130,6 +134,8 @@ def _deadline_passed(state: CouncilState, event: ev.DeadlinePassed, now: Moment)
     proposal = open_proposal(state, event.proposal_id, "the clock")
     if proposal.stage == "human" or not now.uptime_s > proposal.deadline_s:
         raise Refused(f"the deadline of {event.proposal_id} has not passed", code="not_expired")
+    if proposal.stage == "checking":
+        return tokens.check_overdue(state, proposal, now)
     if proposal.stage == "ruling":  # rules 1.8: no ruling within the time budget
         why = f"it did not come within {proposal.what.time_budget_s:g} s"
         concluded = conclusion.to_human(state, proposal, "no_ruling", now, why)
@@ -140,6 +146,8 @@ def _deadline_passed(state: CouncilState, event: ev.DeadlinePassed, now: Moment)
 
 @ev.handles(ev.EscalationExpired)
 def _expired(state: CouncilState, event: ev.EscalationExpired, now: Moment) -> Effects:
+    if isinstance(event.use, int):
+        return tokens.unanswered(state, event, event.use, now)
     proposal = open_proposal(state, event.proposal_id, "the clock")
     asked = proposal.escalation
     # Wall time, which runs on while everything is down (rules 1.9); a jump back does not lengthen it.

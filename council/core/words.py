@@ -77,12 +77,18 @@ def explained(decision: Any) -> str:
         if ballot.vote == "abstain" and ballot.reason not in _why_human(decision)
     ]
     lines += [f"No vote of {seat}: {_text(why, LONG)}" for seat, why in decision.missing if not decision]
+    lines += [f"Check of {_text(said, LONG)}" for _, said in checks(decision)]
     lines += [
         f"Note ({label}) of {_text(said, LONG)}"
         for label, said in notes(decision.ballots)
         if label != NOTE_LABELS["learning"]
     ]
     return "\n".join([*lines, _next(decision)])
+
+
+def checks(decision: Any) -> list[tuple[str, str]]:
+    """The checks that were run before the decision, each with a label, who asked for it, and its result (rules 5)."""
+    return [("checked", f"{each.seat}: {each}") for each in decision.checks or ()]
 
 
 def notes(ballots: Iterable[Any]) -> list[tuple[str, str]]:

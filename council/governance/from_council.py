@@ -15,10 +15,13 @@ import msgspec
 
 from council.core.escalation import RISKS
 from council.core.state import (
+    CHECK_S,
+    CHECKS_MAX,
     RESULT_GRACE_S,
     ActionReport,
     Answer,
     Ballot,
+    Check,
     Decision,
     Escalation,
     RiskLevel,
@@ -52,6 +55,7 @@ TRIGGERS = {
     "quorum_lost": "contradiction_unresolved",
     "budget_unmet": "budget_insufficient",
     "user_approval": "user_override_required",
+    "check_failed": "tools_degraded_critical",
 }
 # A confidence below this is a medium uncertainty; below the core's floor it is a high one.
 SURE = 0.7
@@ -111,11 +115,12 @@ def episode_of(proposal_id: str, records: Iterable[Kept]) -> list[Packet]:
 
 
 class _Use(msgspec.Struct):
-    """A counted use of the token, and its directive."""
+    """A counted use of the token, and its directive. ``check`` is the check that it runs, if it is for one."""
 
     request: UseRequest
     directive: Packet
     is_over: bool = False
+    check: Check | None = None
 
 
 class _Telling:
@@ -213,8 +218,24 @@ class _Telling:
 
     def _answer(self, data: Mapping[str, Any]) -> None:
         answer = msgspec.convert(data["answer"], Answer)
+        if isinstance(answer.use, int):
+            self._outcome_answered(answer, answer.use)
+            return
         value = {"approve": answer.approve, "human": answer.human, "reason": answer.reason}
         self._told[answer.msg_id] = self._believe_of_1("answer", value).header.packet_id
+
+    def _outcome_answered(self, answer: Answer, number: int) -> None:
+        """A human's word for whether the action ran. Nothing more is run, which is the decision that follows."""
+        said = (
+            f"{answer.human} answered that it {'ran' if answer.approve else 'did not run'}: {answer.reason}"
+        )
+        if any(self._episode.overdue(self._at)):  # its directive times out into an escalation
+            own = [each for each in self._uses.values() if each.check is None]
+            for use in own[number - 1 :][:1]:
+                self._ask_outcome(use.request, f"the outcome of {use.request.tool} is still unknown")
+        self._believe_of_1("outcome", {"ran": answer.approve, "human": answer.human, "reason": answer.reason})
+        if self._episode.state == "S8_ESCALATED":
+            self._decide("CANCEL", f"nothing is run again: {said}")
 
     def _use(self, data: Mapping[str, Any]) -> None:
         """A use of the token is a directive. A new run of the executor ends what an earlier one had under way."""
@@ -223,6 +244,9 @@ class _Telling:
         if request.proposal_id != self._id:
             return
         _, terms = self._terms()
+        if request.token_id != token_id_of(self._id):
+            self._check_begun(request)
+            return
         if self._episode.state not in ("S5_AUTHORIZE", "S6_EXECUTE"):
             summary = f"the token is used again, in {self._episode.state}"
             self._alert("contract_violation", "WARNING", summary, "look at what the tool changes")
@@ -247,10 +271,81 @@ class _Telling:
         }
         self._uses[request.use_id] = _Use(request, self._write("TaskDirectivePacket", 5, payload))
 
+    def _check_begun(self, request: UseRequest) -> None:
+        """A use for a check before the decision: the decision VERIFY_FIRST, its plan, and a READ directive."""
+        acts = (self._case.ruling, *self._case.ballots)
+        asked = (act.check for act in acts if act is not None and isinstance(act.check, Check))
+        check = next((each for each in asked if each.digest == request.arguments), None)
+        if check is None or self._episode.state not in ("S1_SENSE", "S2_MODEL"):
+            summary = f"{request.tool} is run for a check, in {self._episode.state}"
+            self._alert("contract_violation", "WARNING", summary, "look at who asked for the check")
+            return
+        why = f"{check.seat} asks for a check first: {check.why}"
+        self._decide("VERIFY_FIRST", why)
+        assert self._decision is not None
+        target = {
+            "target_id": f"target_{request.use_id}",
+            "description": str(check),
+            "assumption_text": check.why or why,
+            "is_load_bearing": True,
+            "verification_method": "run the tool and show all seats its output",
+            "tool_id": request.tool,
+            "tool_safety": "READ",
+            "success_criteria": "the tool succeeds",
+            "failure_action": "escalate",
+        }
+        plan = {
+            "plan_id": f"plan_{request.use_id}",
+            "triggering_decision_id": self._decision.header.packet_id,
+            "plan_summary": why,
+            "targets": [target],
+            "max_verification_time_seconds": math.ceil(CHECK_S),
+            "max_tool_calls": 1,
+            "on_all_success": "decide again",
+            "on_any_failure": "escalate",
+        }
+        self._write("VerificationPlanPacket", 5, plan)
+        params = {"arguments_digest": request.arguments, "arguments": check.args}
+        payload = {
+            "task_id": f"task_{request.use_id}",
+            "task_type": "tool_read",
+            "execution_method": {"method": "tool", "tool_id": request.tool, "tool_params": params},
+            "tool_safety_class": "READ",
+            "timeout_seconds": math.ceil(CHECK_S + RESULT_GRACE_S),
+            "retry_policy": {"max_retries": 0},
+        }
+        directive = self._write("TaskDirectivePacket", 5, payload)
+        self._uses[request.use_id] = _Use(request, directive, check=check)
+
+    def _check_ended(self, use: _Use, outcome: str, text: str) -> None:
+        """What a check came to. If it succeeded, the voting begins again; else a human is asked."""
+        use.is_over = True
+        assert use.check is not None
+        status = {"ok": "SUCCESS", "failed": "FAILURE"}.get(outcome, "CANCELLED")
+        payload: dict[str, Any] = {
+            "task_id": use.directive.payload.task_id,
+            "directive_packet_id": use.directive.header.packet_id,
+            "result_status": status,
+            "execution_metadata": {"tool_calls_used": 1, "retry_count": 0},
+        }
+        if status == "FAILURE":
+            payload["error_details"] = _error(text)
+        self._write("TaskResultPacket", 6, payload)
+        if status != "SUCCESS":
+            return
+        found = {"outcome": outcome, "text": text, "asked_by": use.check.seat}
+        observed = {"observation_type": "tool_output", "data": found, "source_tool": use.request.tool}
+        self._write("ObservationPacket", 6, observed, observed=True)
+        self._write("BeliefUpdatePacket", 5, _belief("action", "check", found))
+        self._case, self._decision = Case(), None
+
     def _result(self, data: Mapping[str, Any]) -> None:
         """The executor's report. If the outcome is already unknown, the report becomes an alert."""
         result = msgspec.convert(data["result"], UseResult)
         use = self._uses.get(result.use_id)
+        if use is not None and use.check is not None and not use.is_over:
+            self._check_ended(use, result.outcome, result.text)
+            return
         if use is not None and not use.is_over and any(self._episode.overdue(self._at)):
             self._unknown(use, "no result came within its time")
         if use is not None and not use.is_over and result.outcome == "unknown":
@@ -277,16 +372,12 @@ class _Telling:
         if result.outcome == "ok":
             payload["result_data"] = found
         elif result.outcome == "failed":
-            payload["error_details"] = {
-                "error_code": "action_failed",
-                "error_message": result.text,
-                "is_transient": False,
-                "retry_recommended": False,
-            }
+            payload["error_details"] = _error(result.text)
         self._write("TaskResultPacket", 6, payload)
         observed = {"observation_type": "tool_output", "data": found, "source_tool": use.request.tool}
         self._write("ObservationPacket", 6, observed)
-        if len(self._uses) >= self._terms()[1].uses and all(each.is_over for each in self._uses.values()):
+        own = [each for each in self._uses.values() if each.check is None]
+        if len(own) >= self._terms()[1].uses and all(each.is_over for each in own):
             change = {"outcome": result.outcome, "executor": result.executor}
             self._write("BeliefUpdatePacket", 5, _belief("action", "outcome", change))
 
@@ -303,14 +394,21 @@ class _Telling:
 
     def _unknown(self, use: _Use, why: str) -> None:
         """The outcome of a use is unknown: it is escalated, and the action is never run again (rules 5)."""
+        if use.check is not None:
+            self._check_ended(use, "unknown", why)
+            return
         use.is_over = True
-        tool = use.request.tool
-        summary = f"the outcome of {tool} is unknown: {why}. It may have run, and is not run again"
+        summary = (
+            f"the outcome of {use.request.tool} is unknown: {why}. It may have run, and is not run again"
+        )
         self._alert("contract_violation", "ERROR", summary, "look at what the tool changes", grave=True)
-        where = _named(use.request.resources) or "what the tool changes"
+        self._ask_outcome(use.request, summary)
+
+    def _ask_outcome(self, request: UseRequest, summary: str) -> None:
+        tool, where = request.tool, _named(request.resources) or "what the tool changes"
         options = [
-            _option("propose_again", f"Propose {tool} again", "it is done", "it may be done twice"),
-            _option("leave", "Leave it as it is", "nothing runs twice", "it may not be done"),
+            _option("approve", f"Confirm that {tool} ran", "its result counts as ok", "it may not be done"),
+            _option("reject", f"{tool} did not run", "it may be proposed again", "it may be done twice"),
         ]
         gaps = [{"gap": f"whether {tool} ran", "impact_if_unknown": "it may be done twice, or not at all"}]
         step = {"step": f"Look at {where}", "rationale": summary}
@@ -511,7 +609,9 @@ class _Telling:
         assert isinstance(what.terms, Terms), "a token is issued on terms"
         return what, what.terms
 
-    def _write(self, packet_type: str, layer: int | str, payload: Mapping[str, Any]) -> Packet:
+    def _write(
+        self, packet_type: str, layer: int | str, payload: Mapping[str, Any], *, observed: bool = False
+    ) -> Packet:
         """A packet of this record. Its id is the proposal's, the record's position, and a number behind the first."""
         assert self._record is not None
         self._written += 1
@@ -528,6 +628,9 @@ class _Telling:
         given = {"header": header, "payload": dict(payload)}
         if packet_type in CONSEQUENTIAL:
             given["mcp"] = self._mcp(is_act=payload.get("decision_outcome") == "ACT")
+        elif observed:
+            mcp = self._mcp(is_act=False)
+            given["mcp"] = {**mcp, "epistemics": {**mcp["epistemics"], "status": "OBSERVED"}}
         packet = read_packet(given)
         self._episode = machine.step(self._episode, packet).episode
         self.packets.append(packet)
@@ -554,7 +657,7 @@ class _Telling:
             },
             "budgets": {
                 "token_budget": case.spent.tokens,
-                "tool_call_budget": terms.uses if terms is not None else 0,
+                "tool_call_budget": self._calls_max(),
                 "time_budget_seconds": math.ceil(what.time_budget_s),
                 "risk_budget": {
                     "envelope": f"{risk} risk",
@@ -574,6 +677,14 @@ class _Telling:
                 "tools_state": "tools_ok",
             },
         }
+
+    def _calls_max(self) -> int:
+        """The uses that its terms allow, and the checks, if one was asked for."""
+        what, acts = self._what, (*self._case.ballots, self._case.ruling)
+        if what is None or not isinstance(what.terms, Terms):
+            return 0
+        checks = any(act is not None and isinstance(act.check, Check) for act in acts)
+        return what.terms.uses + (CHECKS_MAX if checks else 0)
 
     def _evidence(self) -> list[dict[str, Any]]:
         """What was proposed, and the ballots and acts that count."""
@@ -632,6 +743,15 @@ def _option(option_id: str, description: str, pro: str, con: str) -> dict[str, A
         "pros": [pro],
         "cons": [con],
         "risk_summary": con,
+    }
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {
+        "error_code": "action_failed",
+        "error_message": text,
+        "is_transient": False,
+        "retry_recommended": False,
     }
 
 

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import TypeVar
 
+from council.core.state import escalated_by
 from council.governance.from_council import episode_of
 from council.journal.entries import PAGE_MAX, Asked, Entry, HistoryPage
 from council.protocol.errors import Refused
 from council.protocol.omen import Packet
 
-Queries = Generator[Asked, HistoryPage, list[Packet]]
+T = TypeVar("T")
+Queries = Generator[Asked, HistoryPage, T]
 
 
-def episode(given: str) -> Queries:
+def episode(given: str) -> Queries[list[Packet]]:
     """Yields the queries of a history, is sent their pages, and returns the episode of the proposal ``given``.
 
     ``given`` is the proposal's id or begins it. Raises Refused if the records of its beginning are not kept.
     """
+    proposal_id, entries = yield from records(given)
+    return episode_of(proposal_id, entries)
+
+
+def records(given: str) -> Queries[tuple[str, list[Entry]]]:
+    """Like ``episode``, but returns the proposal's id and the records that its episode is derived from."""
     entries = yield from _pages({"proposal": given})
-    start = given.lower().removeprefix("esc-")
+    start, _ = escalated_by(given.lower())
     own = (each.proposal_id for each in entries if each.kind == "proposal" and each.proposal_id is not None)
     proposal_id = next((each for each in own if each.startswith(start)), None)
     if proposal_id is None:
@@ -29,21 +38,21 @@ def episode(given: str) -> Queries:
         )
     entries += yield from _ends_of_runs(entries, proposal_id)
     unique = {each.position: each for each in entries}
-    return episode_of(proposal_id, [unique[position] for position in sorted(unique)])
+    return proposal_id, [unique[position] for position in sorted(unique)]
 
 
-def read(queries: Queries, page: Callable[[Asked], HistoryPage]) -> list[Packet]:
+def read(queries: Queries[T], page: Callable[[Asked], HistoryPage]) -> T:
     """The result of ``queries``, whose pages ``page`` returns."""
     try:
         asked = next(queries)
         while True:
             asked = queries.send(page(asked))
     except StopIteration as done:
-        packets: list[Packet] = done.value
-        return packets
+        result: T = done.value
+        return result
 
 
-def _pages(asked: Asked) -> Generator[Asked, HistoryPage, list[Entry]]:
+def _pages(asked: Asked) -> Queries[list[Entry]]:
     """All entries, oldest first."""
     found: list[Entry] = []
     cursor = asked.get("cursor")
@@ -55,7 +64,7 @@ def _pages(asked: Asked) -> Generator[Asked, HistoryPage, list[Entry]]:
             return found
 
 
-def _ends_of_runs(entries: list[Entry], proposal_id: str) -> Generator[Asked, HistoryPage, list[Entry]]:
+def _ends_of_runs(entries: list[Entry], proposal_id: str) -> Queries[list[Entry]]:
     """What its executors did after each use that has no result: a later run of theirs shows that it never comes."""
     reported = {each.data["result"]["use_id"] for each in entries if each.kind == "result"}
     found: list[Entry] = []

@@ -34,7 +34,7 @@ from sqlalchemy.types import NullType
 
 from council.config.settings import did_you_mean
 from council.core.events import CoordinatorStarted, Event, ProposalSubmitted
-from council.core.state import plain
+from council.core.state import escalated_by, plain
 from council.journal import chain, search_words
 from council.journal.engines import Database
 from council.journal.entries import (
@@ -320,7 +320,7 @@ def _resolved(connection: Connection, journal: str, council_id: str, given: str)
 
 
 def _start_of(given: str) -> str:
-    start = given.lower().removeprefix("esc-")
+    start, _ = escalated_by(given.lower())
     if not _IDS.fullmatch(start):
         raise CallerError(
             f"{given[:40]!r} is not the id of a proposal: expected its first {PREFIX_CHARS_MIN} characters or more, "

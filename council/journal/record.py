@@ -20,6 +20,7 @@ from council.core.events import Event
 from council.core.state import Decision, Escalation, Moment, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.kinds.table import JOURNALED
+from council.protocol.envelope import Envelope
 from council.protocol.errors import ReplayDiverged, StoreError
 
 COMMITS_MAX = 10_000  # this many are counted until they are read
@@ -164,6 +165,9 @@ class Journal(ABC):
 
     def tend(self) -> None:  # noqa: B027
         """Does upkeep that is due. It is called from time to time."""
+
+    def keep_packet(self, envelope: Envelope) -> None:  # noqa: B027 - a journal in memory keeps none
+        """Keeps the cognition packet in a seat's envelope (``packet_keeper``). Does not block."""
 
     @abstractmethod
     async def history(self, asked: Wanted) -> HistoryPage:

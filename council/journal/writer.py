@@ -25,11 +25,13 @@ from council.journal.chain import Head, JournalRow, Tree, misfit
 from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
+from council.journal.packet_keeper import PacketKeeper
 from council.journal.packets import Descent, Packer, packet_id, unpacked
 from council.journal.record import Journal, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
 from council.journal.search_words import ENTER_AT
 from council.journal.store import PacketStore
+from council.protocol.envelope import Envelope
 from council.protocol.errors import (
     PASSING,
     CheckpointRefused,
@@ -64,11 +66,11 @@ class DurableJournal(Journal):
     ) -> None:
         super().__init__()
         self.name = name
-        self.council_id = council_id
         self._store = store
         self._held = held
         self._hold_again = hold_again
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
+        self._packets = PacketKeeper(store, name)
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
         self._unentered = 1  # records whose words are not entered; an earlier coordinator may have left some
@@ -106,6 +108,10 @@ class DurableJournal(Journal):
             journal = cls(store, name, council_id, signer, checkpoint, held, hold_again)
             journal._held = held.pop_all()  # nothing can fail any more
             return journal
+
+    @property
+    def council_id(self) -> str:
+        return self._packer.council_id
 
     # Reading it back
 
@@ -255,6 +261,9 @@ class DurableJournal(Journal):
     def decided(self, position: int) -> bytes:
         return self._snapshots.decided(position)
 
+    def keep_packet(self, envelope: Envelope) -> None:
+        self._packets.keep(envelope)
+
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:
         """A context whose errors are logged, because nobody waits for its result."""
@@ -303,6 +312,7 @@ class DurableJournal(Journal):
         if self._closing.is_set():
             return
         self._closing.set()  # an append that waits for the store tries once more
+        self._packets.close()
         self._executor.submit(self._do_due)
         self._executor.shutdown(wait=True)
         self._held.close()

@@ -7,22 +7,24 @@ from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
-from council.agents.prompting.summary import MARK, summarize
 from council.agents.prompting.tokens import WITHOUT_MODEL, TokenCounter
 from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import STAGE_CHARS_MAX
 from council.core import events as ev
 from council.core.state import (
     ACTION_STAGES,
+    CHECK_CHARS_MAX,
     REASON_TOLD_MAX,
     USE_OUTCOMES,
     ActionReport,
     Answer,
     Ballot,
     Call,
+    Check,
     Overrun,
     Ruling,
     Spend,
@@ -33,11 +35,9 @@ from council.core.state import (
     Value,
 )
 from council.kinds import identity
-from council.protocol.answer import read
-from council.protocol.answer.sections import BallotSection
 from council.protocol.envelope import RESOURCES_MAX, Action, Envelope, id_of_key
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.packet import args_digest
+from council.protocol.packet import args_digest, canonical_json
 from council.protocol.values import plain, quoted
 from council.protocol.wording import msgspec_text
 
@@ -146,6 +146,8 @@ def within_tokens(reason: str) -> str:
     count = TokenCounter("", WITHOUT_MODEL)
     if count.most(reason) <= REASON_TOKENS_MAX or count(reason) <= REASON_TOKENS_MAX:
         return reason
+    from council.agents.prompting.summary import MARK, summarize  # few reasons are that long
+
     if shortened := summarize(reason, REASON_TOKENS_MAX, count, way="tf-idf").text:
         return shortened
     longer = range(len(reason))
@@ -217,11 +219,32 @@ def ballot(message: Incoming) -> ev.BallotCast:
     )
     if not content.control_packet:
         return ev.BallotCast(cast)
+    from council.protocol.answer import read  # only minds with a model send a packet
+    from council.protocol.answer.sections import BallotSection
+
+    packet = content.control_packet
+    if (asked := packet.get("check")) is not None:
+        cast = replace(cast, check=_check(message.sender, asked, cast.reason))
+    if isinstance(seen := packet.get("checks_seen"), int):
+        cast = replace(cast, checks_seen=seen)
     stated = BallotSection(
         vote=cast.vote, reason=cast.reason, confidence=cast.confidence, risk_level=cast.risk_level
     )
     counts = asdict(read.weigh_ballot(stated, plain(content.control_packet)))
     return ev.BallotCast(replace(cast, **{**counts, "notes": counts["notes"] or msgspec.UNSET}))
+
+
+def _check(seat: str, asked: object, why: str) -> Check:
+    """The check that a seat asks for; without a tool, if it is not ``{"tool": name, "args": {...}}``."""
+    given = plain(asked)
+    try:
+        action = Action.model_validate(given if "args" in given else {**given, "args": {}})
+        args = canonical_json(action.args)
+    except (TypeError, ValueError, EnvelopeError):
+        return Check(seat, "", "", "", why[:REASON_TOLD_MAX])
+    if len(args) > CHECK_CHARS_MAX or action.authorization is not None:
+        return Check(seat, "", "", "", why[:REASON_TOLD_MAX])
+    return Check(seat, action.tool, args, args_digest(action.args), why[:REASON_TOLD_MAX])
 
 
 def escalation(message: Incoming) -> ev.EscalationRaised:
@@ -240,7 +263,8 @@ def cancellation(message: Incoming) -> ev.ProposalCancelled:
 
 
 def answer(message: Incoming) -> ev.HumanAnswered:
-    return ev.HumanAnswered(message.build(Answer, approve=message.fact("approve", bool)))
+    about = {"use": message.amount("use")} if "use" in message.content.data else {}
+    return ev.HumanAnswered(message.build(Answer, approve=message.fact("approve", bool), **about))
 
 
 def identity_change(message: Incoming) -> ev.IdentityChanged:
@@ -331,5 +355,8 @@ def observation(message: Incoming) -> ev.StreamObserved:
 
 
 def ruling(message: Incoming) -> ev.RulingGiven:
-    word = message.word("ruling", ("confirm", "reject", "human"), "confirm, reject or human")
-    return ev.RulingGiven(message.build(Ruling, ruling=word))
+    words = ("confirm", "reject", "human", "verify")
+    word = message.word("ruling", words, "confirm, reject, human or verify")
+    asked = message.content.data.get("check")
+    check = _check(message.sender, asked, message.text) if word == "verify" else UNSET
+    return ev.RulingGiven(message.build(Ruling, ruling=word, check=check))

@@ -56,11 +56,16 @@ def ruling(data: Data) -> Phrase:
 
 def _judged(act: Data, chosen: str, late: str = "") -> Phrase:
     how = certainty(act["confidence"], act["risk_level"])
+    if check := act.get("check"):
+        how += f", asks to check {line(check['tool'], 80)} first"
     return Phrase(f"{late}{act['seat']} {chosen} {how}", without_marks(act["reason"]))
 
 
 def answer(data: Data) -> Phrase:
     answer = data["answer"]
+    if "use" in answer:
+        says = "ran" if answer["approve"] else "did not run"
+        return Phrase(f"{answer['human']} answers that use {answer['use']} {says}", answer["reason"])
     return Phrase(f"{answer['human']} {'approves' if answer['approve'] else 'rejects'}", answer["reason"])
 
 

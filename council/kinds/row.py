@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EventKind = Literal[
     "alert",
     "ballot",
+    "check",
     "creator_change",
     "decision",
     "denial",
@@ -23,6 +24,7 @@ EventKind = Literal[
     "loss",
     "observation",
     "outcome",
+    "outcome_asked",
     "overrun",
     "proposal",
     "refusal",

@@ -276,6 +276,22 @@ _ROWS = (
         counted=(counter("council_token_results", "Results of uses of tokens.", "outcome"),),
         logged=lambda e: None if e.result.outcome == "ok" else _result_logged(e),
     ),
+    Row(
+        "check",
+        ("{check[seat]} has a check run first: {check[tool]}", "{check[args]}; {check[why]}"),
+        "cyan",
+        announced=do.AskCheck,
+        noted=lambda e: Line("check", {"seat": e.check.seat}, "info"),
+    ),
+    Row(
+        "outcome_asked",
+        ("a human is asked as {question[escalation_id]}", "{question[detail]}"),
+        "yellow",
+        announced=do.AskOutcome,
+        counted=(counter(*_ESCALATIONS, to=lambda _: "human"),),
+        logged=tells("escalated to a human", proposal="proposal_id", reason="reason"),
+        noted=tells("outcome_asked"),
+    ),
     Row("use_timeout", ("no result came in time", ""), "red", "no result", event=ev.UseTimedOut),
     Row(
         "revocation",

@@ -66,11 +66,17 @@ _NOT_LOOKED_UP = (
 
 def named_in(event: ev.Event) -> list[str]:
     """The proposals that a step may look up for this event if they are decided."""
-    if isinstance(event, _NOT_LOOKED_UP):
+    if isinstance(event, _NOT_LOOKED_UP) or _is_of_token(event):
         return []
     about = event if hasattr(event, "proposal_id") else getattr(event, event.__struct_fields__[0])
     named = (getattr(about, name, None) for name in ("proposal_id", "supersedes", "agreed"))
     return [each for each in named if each]
+
+
+def _is_of_token(event: ev.Event) -> bool:
+    """Whether a human's answer, or its expiry, is about the outcome of a use of a token."""
+    about = event.answer if isinstance(event, ev.HumanAnswered) else event
+    return isinstance(getattr(about, "use", None), int)
 
 
 class Archive(MutableMapping[str, Closed]):

@@ -38,6 +38,7 @@ def rules_of(config: CouncilConfig) -> Rules:
         escalation_ttl_s=config.escalation_ttl_s,
         sole_seat=config.sole_seat,
         lost_at_once=True,
+        asks_outcome=True,
         open_max=config.open_max,
         escalations_max=config.escalations_max,
         creator=config.creator or "",
@@ -101,4 +102,5 @@ def new_seat(
         concurrent_max=seat.max_concurrent,
         spans=spans,
         policy=policy_of(config, name),
+        keeps_packets=config.keep_packets,
     )

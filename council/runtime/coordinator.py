@@ -21,6 +21,7 @@ from council.agents.messaging.timer import Timer
 from council.core.state import Decision, Rules
 from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
+from council.journal.packet_keeper import is_packet
 from council.journal.record import Journal
 from council.protocol import signing
 from council.protocol.errors import (
@@ -35,7 +36,7 @@ from council.protocol.errors import (
 from council.runtime import messages
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
-from council.runtime.driver import Driver, Opened, escalations
+from council.runtime.driver import Driver, Opened
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.open_escalations import Waiting, packed
 from council.runtime.questions import (
@@ -261,7 +262,10 @@ class Coordinator:
         """Accepts the messages of a seat."""
         now = self._clock.now()
         for opened in map(self._driver.open, items):
-            if self._driver.receive(opened, now) is not None:
+            if opened.envelope is not None and is_packet(opened.envelope):
+                if self._driver.knows(opened.envelope.parent_id or ""):
+                    self._journal.keep_packet(opened.envelope)
+            elif self._driver.receive(opened, now) is not None:
                 self._read_back.receive_later(opened.sealed)
         self._settle()
 
@@ -337,7 +341,7 @@ class Coordinator:
         """The escalations that wait for a human; while nothing can be kept, those that are kept."""
         waiting = self._driver.escalations()
         if await self._until_durable() is not None:
-            waiting = escalations(self._driver.kept.open)
+            waiting = self._driver.kept.escalations()
         return packed(waiting, self._driver.outbox.payloads)
 
     async def tokens(self, proposal_id: str | None) -> list[TokenStanding]:

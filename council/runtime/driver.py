@@ -11,7 +11,7 @@ held until ``saved`` says that its record is kept (rules 4.7). An effect that on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
@@ -72,7 +72,10 @@ class Opened(NamedTuple):
 
 
 class DurableState(NamedTuple):
-    """The council as of ``position``. ``counts`` are decisions by outcome; ``ways`` are the other counters."""
+    """The council as of ``position``. ``counts`` are decisions by outcome; ``ways`` are the other counters.
+
+    ``asked`` are the questions about unknown outcomes that wait for a human.
+    """
 
     position: int
     open: Mapping[str, Proposal]
@@ -80,6 +83,11 @@ class DurableState(NamedTuple):
     counts: Mapping[str, int]
     ways: Mapping[str, int]
     identity_change: IdentityChange | None
+    asked: tuple[Escalation, ...] = ()
+
+    def escalations(self) -> list[Escalation]:
+        """The escalations that wait for a human, oldest first."""
+        return escalations(self.open, self.asked)
 
     def decision(self, proposal_id: str, newest: Decision | None, stalled: StoreError) -> Decision | None:
         """The decision or standing of a proposal on disk. ``newest`` includes the records that are not saved yet.
@@ -96,9 +104,10 @@ class DurableState(NamedTuple):
         return then
 
 
-def escalations(opened: Mapping[str, Proposal]) -> list[Escalation]:
-    """The escalations of those proposals that wait for a human, oldest first."""
-    return [each.escalation for each in opened.values() if each.escalation is not None]
+def escalations(opened: Mapping[str, Proposal], asked: Sequence[Escalation]) -> list[Escalation]:
+    """The escalations of proposals that wait for a human, and the questions ``asked`` of outcomes, oldest first."""
+    found = [each.escalation for each in opened.values() if each.escalation is not None]
+    return sorted([*found, *asked], key=lambda each: each.asked_wall_s) if asked else found
 
 
 class Driver:
@@ -152,6 +161,7 @@ class Driver:
             dict(self.announcements.counts),
             dict(self.announcements.ways),
             self.state.identity_change,
+            tuple(self.state.governance.asked.values()),
         )
 
     def begin(self, epoch: int, rules: Rules, now: tuple[float, float]) -> None:
@@ -335,6 +345,10 @@ class Driver:
     def away(self, proposal_id: str) -> Away | None:
         """The place of a decided proposal that must be taken back before it is looked up; see ``Archive.away``."""
         return None if proposal_id in self.state.open else self.archive.away(proposal_id)
+
+    def knows(self, proposal_id: str) -> bool:
+        """Whether a proposal of this id is open or decided."""
+        return proposal_id in self.state.open or proposal_id in self.state.closed
 
     def take_back(self, away: Away, closed: bytes) -> None:
         """Puts a decided proposal back into memory: ``closed`` is the result of ``Archive.fetch``."""
@@ -524,5 +538,5 @@ class Driver:
         return how_it_stands(self.state, proposal_id)
 
     def escalations(self) -> list[Escalation]:
-        """The proposals that wait for a human, oldest first."""
-        return escalations(self.state.open)
+        """What waits for a human, oldest first."""
+        return escalations(self.state.open, tuple(self.state.governance.asked.values()))

@@ -9,11 +9,13 @@ new process has no request of an earlier one, so that nothing runs twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import hashlib
+import json
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,6 +39,7 @@ OUTPUT_CHARS_MAX = 10_000
 # A tool ends by itself about when its time is up. One that does not is left behind after this many seconds more.
 LEFT_BEHIND_S = 5.0
 EVENTS_READ, EVENTS_WAIT_S = 500, 10.0
+RETRY_S = 1.0  # a client looks for its council again after this many seconds
 DONE_KEPT = 1_000
 LATE = "not run: the grant came too late"
 
@@ -58,6 +61,7 @@ class Executor:
         self.tools = tools
         self._session = Session(port, name, "executor", key, call_timeout_s)
         self._run = secrets.token_hex(8)
+        self._checks = set[asyncio.Task[None]]()
         self.begun: dict[str, asyncio.Task[None]] = {}  # by proposal; a few are kept once they are done
 
     @property
@@ -75,21 +79,26 @@ class Executor:
     async def close(self) -> None:
         await self._session.close()
 
-    async def perform(self, proposal_id: str, tool: str, args: Mapping[str, Any], timeout_s: float) -> Done:
+    async def perform(
+        self, proposal_id: str, tool: str, args: Mapping[str, Any], timeout_s: float, check: int | None = None
+    ) -> Done:
         """Runs an approved action once, and reports it. ``timeout_s`` is the time that its run has.
 
-        Raises CallerError for an unknown tool or wrong arguments; Refused, which names what differs from what was
-        approved; NoAnswer if the council did not grant it in time. Then nothing was run.
+        ``check`` is the number of a check before the decision, if it is one: it runs a READ tool alone. Raises
+        CallerError for an unknown tool or wrong arguments; Refused, which names what differs from what was approved;
+        NoAnswer if the council did not grant it in time. Then nothing was run.
         """
         found = self.tools.get(tool)
         if found is None:
             raise CallerError(f"{self.name} has no tool {tool!r}; it has {', '.join(self.tools) or 'none'}")
+        if check is not None and found.safety != "READ":
+            raise CallerError(f"{tool} is a {found.safety} tool, and a check runs READ tools alone")
         args = copy.deepcopy(dict(args))  # the caller's may change while this waits: what is digested is run
         await _on_thread(lambda: found.check(args))
         resources = await _on_thread(lambda: found.resources(args))
         request = {
             "run": self._run,
-            "token": token_id_of(proposal_id),
+            "token": token_id_of(proposal_id, check),
             "tool": tool,
             "operations": tuple(found.operations),
             "resources": resources,
@@ -131,17 +140,48 @@ class Executor:
             return False
         return True
 
+    def begin_check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
+        """Begins to run a check before a decision, as the council announced it. Its result is reported."""
+        task = asyncio.get_running_loop().create_task(self._check(check, token))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
+        proposal_id, number, args = token["proposal_id"], token["check"], json.loads(check["args"])
+        tool, terms = check["tool"], token["terms"]
+        try:
+            try:
+                await self.perform(proposal_id, tool, args, terms["timeout_s"], number)
+            except CallerError as error:
+                await self._refuse(proposal_id, tool, args, terms["operations"], (), error.message, number)
+        except Exception as error:  # noqa: BLE001 - the tool's own code; the council asks a human in time
+            why = getattr(error, "message", None) or repr(error)
+            log.warning("a check was not run", proposal=proposal_id, why=why)
+
     async def refuse(self, proposal_id: str, action: Action, why: str) -> None:
         """Reports that an approved action can't be run here, on a use of its token: so its proposer hears of it."""
-        assert action.authorization is not None
+        allows = action.authorization
+        assert allows is not None
+        await self._refuse(proposal_id, action.tool, action.args, allows.operations, allows.resources, why)
+
+    async def _refuse(
+        self,
+        proposal_id: str,
+        tool: str,
+        args: Mapping[str, Any],
+        operations: Sequence[str],
+        resources: Sequence[str],
+        why: str,
+        check: int | None = None,
+    ) -> None:
         use_id = new_id()
         request = {
             "run": self._run,
-            "token": token_id_of(proposal_id),
-            "tool": action.tool,
-            "operations": action.authorization.operations,
-            "resources": action.authorization.resources,
-            "arguments": args_digest(action.args),
+            "token": token_id_of(proposal_id, check),
+            "tool": tool,
+            "operations": tuple(operations),
+            "resources": tuple(resources),
+            "arguments": args_digest(args),
         }
         await self._session.inform(proposal_id, "use", "", request, use_id)
         await self._report(proposal_id, use_id, "failed", _nothing(f"not run: {why}"))
@@ -165,15 +205,41 @@ async def serve(executor: Executor, port: Port) -> None:
             del begun[each]
 
     for token in await port.ask(AskTokens()):
-        if token.executor == executor.name and token.standing == "live" and not token.uses:
+        is_action = token.token_id == token_id_of(token.proposal_id)  # a check is announced alone
+        if token.executor == executor.name and token.standing == "live" and not token.uses and is_action:
             begin(token.proposal_id)
+    async for kind, issued in _issued(executor, port, after):
+        if kind == "token":
+            begin(issued["token"]["proposal_id"])
+        else:
+            executor.begin_check(issued["check"], issued["token"])
+
+
+async def serve_checks(executor: Executor, port: Port, after: int) -> None:
+    """Runs each check that is asked of ``executor``, as announced after the cursor ``after``; until cancelled.
+
+    A check that was asked for while nobody served times out.
+    """
+    while True:
+        try:
+            async for kind, issued in _issued(executor, port, after):
+                if kind == "check":
+                    executor.begin_check(issued["check"], issued["token"])
+        except CouncilError as error:  # the council is lost, or has lost the place
+            log.warning("checks are not heard of for a while", executor=executor.name, why=error.message)
+        await asyncio.sleep(RETRY_S)
+        with contextlib.suppress(CouncilError):
+            after = (await port.ask(AskStatus()))["events"]
+
+
+async def _issued(executor: Executor, port: Port, after: int) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The announcements of tokens and checks for ``executor``, with their kinds, after a cursor."""
     while True:
         for event in await port.ask(AskEvents(after, EVENTS_READ, EVENTS_WAIT_S)):
             after = event["cursor"]
-            if event["kind"] == "token":
-                token = event["data"]["token"]
-                if token["terms"]["executor"] == executor.name:
-                    begin(token["proposal_id"])
+            kind, data = event["kind"], event["data"]
+            if kind in ("token", "check") and data["token"]["terms"]["executor"] == executor.name:
+                yield kind, data
 
 
 async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:

@@ -7,6 +7,7 @@ be dropped if a seat is slow to take its messages.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import Any
 
 from council.agents.messaging import seat_messages
 from council.core import effects as do
-from council.core.state import Ballot, CouncilState
+from council.core.state import Ballot, CouncilState, Proposal
 from council.protocol import codec
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.runtime.senders import COORDINATOR
@@ -26,7 +27,7 @@ TO_ONE = (do.RequestRuling, do.InterruptSeat, do.GrantCall, do.DenyCall)
 # The characters of a ballot's reason that are shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Kinds of INFO that a seat can't use without the proposal, which it may have lost in a restart.
-_WITH_PROPOSAL = ("withdraw", "ask_again", "observe", "ruling_request")
+_WITH_PROPOSAL = ("withdraw", "ask_again", "observe", "ruling_request", "checked")
 
 
 class Outbox:
@@ -42,7 +43,10 @@ class Outbox:
         """Writes the message of an effect for its seat."""
         proposal_id, text = effect.proposal_id, ""
         data: dict[str, Any] = {}
+        checks = _checks_of(state.open.get(proposal_id))
         match effect:
+            case do.DeliverProposal(again="") if checks:
+                kind = "checked"
             case do.DeliverProposal(again=""):
                 message = self._message(proposal_id, self.payloads[proposal_id], state, now, beside=False)
                 self.to_seats.append((effect.seat, message))
@@ -68,6 +72,8 @@ class Outbox:
                 kind, data = "granted", {"call": call_id}
             case do.DenyCall(call_id=call_id, anew=anew):
                 kind, text, data = "denied", effect.why, {"call": call_id, "anew": anew}
+        if checks and kind in _WITH_PROPOSAL:
+            data = {**data, "checks": checks}
         payload = self._info(proposal_id, kind, text, data, now)
         message = self._message(proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
         self.to_seats.append((effect.seat, message))
@@ -101,6 +107,12 @@ class Outbox:
         left_s = 0.0 if proposal is None else max(proposal.deadline_s - now[0], 0.0)
         about = self.payloads.get(proposal_id, b"") if beside and proposal is not None else b""
         return seat_messages.write(payload, about, left_s)
+
+
+def _checks_of(proposal: Proposal | None) -> list[dict[str, Any]]:
+    """The checks of a proposal that have a result, as seats are shown them."""
+    done = () if proposal is None else (each for each in proposal.all_checks if each.outcome == "ok")
+    return [{"tool": each.tool, "args": json.loads(each.args), "output": each.text} for each in done]
 
 
 def _ballots_for_prime(ballots: tuple[Ballot, ...]) -> list[dict[str, Any]]:

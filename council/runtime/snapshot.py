@@ -188,7 +188,9 @@ def _governance(base: Base) -> Governance:
     under_way = {
         use.use_id: (each, use.until_s) for each, token in tokens.items() for use in token.under_way()
     }
-    return Governance(tokens, under_way)
+    asked = [use.asked for token in tokens.values() for use in token.uses if use.asked is not msgspec.UNSET]
+    asked.sort(key=lambda each: each.asked_wall_s)
+    return Governance(tokens, under_way, {each.escalation_id: each for each in asked})
 
 
 def _arm(state: CouncilState, proposal: Proposal) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from council.core.state import (
     Caps,
     CouncilState,
     Decision,
+    Escalation,
     IdentityChange,
     Proposal,
     Ruling,
@@ -28,7 +29,7 @@ from council.kinds.text import clean, line
 from council.protocol import codec
 from council.protocol.envelope import Proposal as Asked
 from council.protocol.identity.change import LITE
-from council.runtime.driver import Driver, escalations
+from council.runtime.driver import Driver
 from council.runtime.feed import WAYS, touched
 from council.runtime.open_escalations import answering, args_text, argument_texts, reason_of, tool_text
 from council.runtime.token_standing import standings
@@ -54,6 +55,7 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         (kept.counts, kept.ways) if stalled else (driver.announcements.counts, driver.announcements.ways)
     )
     change = kept.identity_change if stalled else state.identity_change
+    waiting = kept.escalations() if stalled else driver.escalations()
     shown = list(islice(opened.values(), ROWS_MAX))
     stages = Counter(proposal.stage for proposal in opened.values())
     busy = Counter(seat for proposal in shown for seat in _at_work(proposal, state.rules.prime))
@@ -75,8 +77,8 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "open": [_proposal(proposal, now[0]) for proposal in shown],
         "stages": dict(stages),
         "open_count": len(opened) - stages["human"],
-        "with_human": stages["human"],
-        "waiting": _waiting(opened, driver.outbox.payloads),
+        "with_human": len(waiting),
+        "waiting": _waiting(waiting, driver.outbox.payloads),
         "tokens": _tokens(state, now),
         "untold": len(touched(driver.announcements.untold())) if stalled else 0,
         "decided": dict(counts),
@@ -130,7 +132,7 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
     return proposal.asked - proposal.done()
 
 
-def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> list[dict[str, Any]]:
+def _waiting(waiting: Sequence[Escalation], payloads: Mapping[str, bytes]) -> list[dict[str, Any]]:
     """The newest escalations that wait for a human, newest first, with their main fields, and what they ask for."""
     names = (
         "escalation_id",
@@ -143,7 +145,7 @@ def _waiting(opened: Mapping[str, Proposal], payloads: Mapping[str, bytes]) -> l
         "asked_wall_s",
         "expires_wall_s",
     )
-    newest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[: -WAITING_MAX - 1 : -1]
+    newest = sorted(waiting, key=lambda each: each.asked_wall_s)[: -WAITING_MAX - 1 : -1]
     return [
         {
             **{name: getattr(each, name) for name in names},

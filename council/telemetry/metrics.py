@@ -15,14 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections import ChainMap, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from council.core import effects as do
-from council.core.state import Caps, Spend, total
+from council.core.state import Caps, Spend, Stage, total
 from council.kinds.row import Metric, fact
 from council.kinds.table import ANNOUNCED, COUNTED
 from council.protocol.errors import OperatorError
-from council.runtime.driver import escalations
 from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
@@ -190,12 +189,12 @@ class Meter(Watcher):
     def _read_proposals(self, driver: Driver, wall_s: float) -> None:
         """Proposals as they are kept: no change is shown before that, as in status (rules 4.7)."""
         opened = driver.kept.open
-        stages = {"deliberating": 0, "ruling": 0, "human": 0}
+        stages = dict.fromkeys(get_args(Stage), 0)
         for proposal in opened.values():
             stages[proposal.stage] += 1
         for stage, count in stages.items():
             self._record("council_proposals_open", count, stage)
-        asked_s = [each.asked_wall_s for each in escalations(opened)]
+        asked_s = [each.asked_wall_s for each in driver.kept.escalations()]
         self._record("council_escalations_open", len(asked_s))
         self._record("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
         for code, count in driver.refused.items():

@@ -5,8 +5,8 @@ There is a notice when a proposal begins to wait for a human, a reminder while i
 is on the record (rules 4.7). A coordinator that starts sends a reminder of each proposal that waits, because the one
 before it may have ended before it sent any notice.
 
-Without ``content = true`` a notice has ids, words of the council, times and names of humans, and nothing that a
-proposal, a mind or a human says.
+Secrets and personal data are redacted (rules 3.4). Without ``content = true`` a notice has ids, words of the council,
+times and names of humans, and nothing that a proposal, a mind or a human says.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from council.action.redact import Filter
 from council.core import effects as do
 from council.core.state import Decision, Escalation, UseResult, plain, token_id_of
 from council.protocol import codec
 from council.protocol.envelope import Proposal
 from council.protocol.errors import CouncilError
-from council.telemetry.delivery import Channel, to_command, to_webhook
+from council.telemetry.delivery import Channel, redacting, to_command, to_webhook
 from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
@@ -66,21 +67,25 @@ class Notices(Watcher):
 
     def begin(self, view: View) -> None:
         for escalation in view.driver.escalations():
-            self._waiting[escalation.proposal_id] = _Waiting(escalation, view.now[1] + self._remind_s)
+            self._waiting[escalation.escalation_id] = _Waiting(escalation, view.now[1] + self._remind_s)
             self._send("reminder", escalation, view)
 
     def see(self, announced: Announced, view: View) -> None:
         for _, effect in announced:
             match effect:
-                case do.AnnounceEscalation(escalation):
+                case do.AnnounceEscalation(escalation) | do.AskOutcome(escalation):
                     due = escalation.asked_wall_s + self._remind_s
-                    self._waiting[escalation.proposal_id] = _Waiting(escalation, due)
+                    self._waiting[escalation.escalation_id] = _Waiting(escalation, due)
                     self._send("waiting", escalation, view)
                 case do.AnnounceDecision(decision):
-                    if (found := self._waiting.pop(decision.proposal_id, None)) is not None:
+                    if (found := self._waiting.pop(decision.escalation_id or "", None)) is not None:
                         self._send(_end_of(decision), found.escalation, view, decision)
                 case do.AnnounceResult(result) if result.outcome == "unknown":
                     self._send_unknown(result)
+                case do.AnnounceResult(result):
+                    self._end_questions(result.proposal_id, view, result)
+                case do.RaiseAlert(proposal_id, "outcome_unanswered"):
+                    self._end_questions(proposal_id, view, None)
         wall_s = view.now[1]
         for waiting in self._waiting.values():
             if waiting.remind_wall_s <= wall_s:
@@ -116,6 +121,27 @@ class Notices(Watcher):
         for channel in self._channels:
             channel.send(notice)
 
+    def _end_questions(self, proposal_id: str, view: View, result: UseResult | None) -> None:
+        """The end of each question about an outcome of this proposal that waits no more: by a result, or expired."""
+        still = {each.escalation_id for each in view.driver.escalations()}
+        over = [
+            each.escalation
+            for name, each in self._waiting.items()
+            if each.escalation.proposal_id == proposal_id and name not in still
+        ]
+        for question in over:
+            del self._waiting[question.escalation_id]
+            notice = self._notice("expired" if result is None else "answered", question, None, view.now[1])
+            text = f"council {self._council!r}: {question.escalation_id} "
+            if result is None:
+                notice["text"] = f"{text}has expired without an answer: whether the action ran stays unknown"
+            else:
+                notice |= {"outcome": result.outcome, "answered_by": result.executor}
+                notice["text"] = f"{text}was answered by {result.executor}: {result.outcome}"
+            del notice["to_answer"]
+            for channel in self._channels:
+                channel.send(notice)
+
     def _notice(
         self, kind: Kind, escalation: Escalation, decision: Decision | None, wall_s: float
     ) -> dict[str, Any]:
@@ -146,11 +172,13 @@ class Notices(Watcher):
 
 def channels(receivers: Receivers) -> Sequence[Channel]:
     """The channels of those receivers that the settings name."""
-    found = []
+    found, redactor = [], Filter()
     if receivers.command:
-        found.append(Channel("command", to_command(receivers.command, receivers.timeout_s)))
+        deliver = to_command(receivers.command, receivers.timeout_s)
+        found.append(Channel("command", redacting(deliver, redactor)))
     if receivers.webhook:
-        found.append(Channel("webhook", to_webhook(receivers.webhook, receivers.key, receivers.timeout_s)))
+        deliver = to_webhook(receivers.webhook, receivers.key, receivers.timeout_s)
+        found.append(Channel("webhook", redacting(deliver, redactor)))
     return found
 
 

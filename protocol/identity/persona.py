@@ -177,7 +177,7 @@ def contradictions(texts: Iterable[tuple[str, str]]) -> tuple[Contradiction, ...
     return tuple(
         Contradiction(where, found[0], why)
         for where, text in texts
-        for plain in (_plain(text),)
+        for plain in filter(None, [_plain(text)])
         for why, pattern in _patterns().items()
         if (found := pattern.search(plain))
     )

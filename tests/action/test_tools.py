@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from council.action.command import Command
 from council.action.files import FilePatch, FileWrite
 from council.action.git_commit import GitCommit
 from council.action.http_request import HttpRequest
-from council.action.sandbox import SandboxMissing
+from council.action.sandbox import Limits, SandboxMissing
 from council.action.tool import ArgumentsRefused, Tool
 from council.config.settings import ActionConfig
 from council.protocol.errors import CallerError, ConfigError
@@ -366,6 +367,14 @@ def test_a_commit_is_made_without_hooks_and_taken_back(repository: Path) -> None
             tool.revert(args, found)
         before = tool.run(args, timeout_s=HANG_S).undo[1]
     assert (repository / "a").read_text() == "1"
+
+
+def test_a_commit_ends_at_the_limit_of_the_settings(repository: Path) -> None:
+    (repository / "a").write_text("text")
+    tool = GitCommit(repository, limits=replace(Limits(), timeout_s=1e-6), sandbox="none")
+    found = tool.run({"paths": ["a"], "message": "x"}, timeout_s=HANG_S)
+    assert not found.ok
+    assert "time-out" in found.error
 
 
 def test_a_commit_works_in_the_sandbox(repository: Path) -> None:

@@ -161,17 +161,21 @@ def test_a_diff_inside_a_diff_is_content() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (SMALL.replace("+b = 3\n", ""), "ends early"),
-        (SMALL + "+c = 4\n", "longer than its header"),
-        (SMALL.replace("-1,2 +1,2", "-1,1 +1,1"), "longer than its header"),
-        (SMALL.replace("-1,2 +1,2", "-0,0 +0,0"), "promises no lines"),
-        (SMALL.replace("@@ -1,2 +1,2 @@", "@@ somewhere @@"), "header can't be read"),
+        (SMALL.replace("+b = 3\n", ""), "shorter than expected"),
+        (SMALL + "+c = 4\n", "longer than expected"),
+        (SMALL.replace("-1,2 +1,2", "-1,1 +1,1"), "longer than expected"),
+        (SMALL.replace("-1,2 +1,2", "-0,0 +0,0"), "longer than expected"),
+        (SMALL.replace("@@ -1,2 +1,2 @@", "@@ somewhere @@"), "no readable change"),
         ("@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "without a file header"),
-        ("diff --git a/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n+a\n", "header is missing"),
+        ("diff --git a/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n+a\n", "no readable change"),
         ("--- a/x.py\n+++ b/x.py\n", "no readable change"),
         ("diff --git a/x.py b/x.py\n", "no readable change"),
         ("diff --cc x.py\n@@@ -1,1 -1,1 +1,1 @@@\n", "combined diff"),
         ("```diff\n-a\n+b\n```\n", "without a file header"),
+        ("*** a/x.py\n--- b/x.py\n***************\n*** 1,2 ****\n! a\n--- 1,2 ----\n! b\n", "a context diff"),
+        ("Apply:\n1a2\n> os.system(input())\n", "a diff without file names"),
+        ("2,3d1\n< check(user)\n< log(user)\n", "a diff without file names"),
+        ("Binary files a/run and b/run differ\n", "without git's header"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, words: str) -> None:
@@ -186,9 +190,9 @@ HEAD = "diff --git a/x.py b/x.py\n"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (SMALL + "--- c\n+d = 1\n", "longer than its header"),
-        (SMALL.replace(" a = 1\n", "\rimport os\n"), "ends early"),
-        (SMALL.replace("-1,2", "-\u0661,2"), "header can't be read"),
+        (SMALL + "--- c\n+d = 1\n", "longer than expected"),
+        (SMALL.replace(" a = 1\n", "\rimport os\n"), "shorter than expected"),
+        (SMALL.replace("-1,2", "-\u0661,2"), "no readable change"),
         (SMALL.replace(" a = 1\n", " a = 1\n\\ No newline at end of file\n"), "goes on after the end"),
         (SMALL.replace("+b = 3\n", "+b = 3\n+c = 4\n").replace("+1,2", "+1,3") + "@@ -2 +3 @@\n-b\n+c\n", "overlap"),
         (SMALL + "@@ -1 +1 @@\n-b\n+c\n", "out of order"),
@@ -209,7 +213,7 @@ def test_damage_that_unidiff_accepts_is_a_fault(text: str, words: str) -> None:
     """Fails where a diff that git refuses, or one that hides its content, is read as a whole one."""
     reading = read_changes(text)
     assert [fault for fault in reading.faults if words in fault]
-    assert not any(change.is_complete or change.is_whole for change in reading.files)
+    assert not any(change.is_whole for change in reading.files)
 
 
 @pytest.mark.parametrize("options", [["-U0"], ["-U1"], []], ids=str)
@@ -237,7 +241,6 @@ def test_a_line_after_a_binary_patch_stays_prose() -> None:
 def test_the_readable_hunks_of_a_broken_diff_are_kept_and_marked() -> None:
     change = read_changes(SMALL + "@@ -20,3 +20,3 @@\n a\n").files[0]
     assert len(change.hunks) == 1
-    assert not change.is_complete
 
 
 @pytest.mark.parametrize(

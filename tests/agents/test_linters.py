@@ -76,14 +76,65 @@ def test_the_hunks_of_a_change_are_linted_with_the_lines_of_the_file() -> None:
         ("import json", "import simplejson as json", "json.loads(text)", False),
         ("from app.auth import text", "import os", "text(1)", False),
         ("import json", "import os", "jsonify(text)", False),
+        ("from app import request", "import os", "t(text)", False),
+        ("from app import load, dump", "from app import (\n+    load, dump\n+)", "dump(text)", False),
     ],
 )
 def test_a_name_that_the_change_no_longer_binds_is_found_in_a_hunk(
     gone: str, put: str, kept: str, is_found: bool
 ) -> None:
-    diff = f"--- a/a.py\n+++ b/a.py\n@@ -21,4 +21,4 @@\n-{gone}\n+{put}\n \n def load(text):\n     return {kept}\n"
+    count = 4 + put.count("\n")
+    head = f"--- a/a.py\n+++ b/a.py\n@@ -21,4 +21,{count} @@\n"
+    diff = f"{head}-{gone}\n+{put}\n \n def load(text):\n     return {kept}\n"
     found, faults = of_changes(read_changes(diff).files, HANG_S)
     assert faults == ()
     assert [(one.rule, one.weight, one.place) for one in found] == [
-        ("name-gone", "stop", "a.py:24")
+        ("name-gone", "stop", f"a.py:{20 + count}")
     ] * is_found
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        " def load(text):\n-    return json.loads(text)\n+    return json.loads(text\n",
+        " def load(text):\n-    if text:\n+    if text\n         return 1\n",
+        " def load(text):\n-    total = 1\n+    total = = 1\n     return total\n",
+        "-def load(text):\n+def load(text:\n     return 1\n",
+        " def load(text):\n     for line in text:\n-        yield line\n+    yield line\n",
+    ],
+)
+def test_a_hunk_that_breaks_the_syntax_is_found(lines: str) -> None:
+    old, new = (sum(line[:1] not in (mark, "") for line in lines.split("\n")) for mark in "+-")
+    diff = f"--- a/a.py\n+++ b/a.py\n@@ -21,{old} +21,{new} @@\n{lines}"
+    (found,), faults = of_changes(read_changes(diff).files, HANG_S)
+    assert faults == ()
+    assert (found.rule, found.family, found.weight, found.path) == (
+        "ruff-invalid-syntax",
+        "syntax",
+        "stop",
+        "a.py",
+    )
+    assert 21 <= found.line <= 24
+
+
+def test_brackets_that_another_hunk_closes_break_nothing() -> None:
+    diff = """--- a/app/a.py
++++ b/app/a.py
+@@ -10,4 +10,5 @@
+ def configure():
+-    set(
+-        tables={
++    if URL:
++        tables = {}
++    tables = {
+             'a': {},
+@@ -20,4 +20,6 @@
+             'b': {},
+-        },
++    }
++    set(
++        tables=tables,
+         x=1,
+     )
+"""
+    assert of_changes(read_changes(diff).files, HANG_S) == ([], ())

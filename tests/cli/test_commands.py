@@ -445,8 +445,9 @@ def test_without_a_history_the_demonstration_reviews_the_bundled_patch(cli: Cli)
 
 def commands() -> list[tuple[str, ...]]:
     """Every command, also those of groups, as it is called."""
-    found = [(str(each.name),) for each in app.app.registered_commands]
-    for group in app.app.registered_groups:
+    every = app.assembled()
+    found = [(str(each.name),) for each in every.registered_commands]
+    for group in every.registered_groups:
         assert group.typer_instance is not None
         for each in group.typer_instance.registered_commands:
             assert each.callback is not None

@@ -298,6 +298,8 @@ def test_every_kind_has_words(kind: str) -> None:
         "spent": {"tokens": 10, "microusd": 0},
         "overruns": [{"field": "history", "before": 9, "after": 3, "limit": 4, "how": "lite"}],
         "escalation": {"detail": "so", "escalation_id": "esc-1"},
+        "question": {"detail": "so", "escalation_id": "esc-0f-1"},
+        "check": {"seat": "lite", "tool": "look", "args": "[]", "why": "so"},
         "decision": {"outcome": None, "standing": "escalated", "reason": "so"},
     }
     words = render.phrase(kind, data)

@@ -148,11 +148,14 @@ def test_policy_is_tried(cli: Cli, home: Path) -> None:
     assert (done.code, done.out) == (0, "no row fits: none of 3 says anything of this action\n")
     (home / "a.json").write_text('{"tool": "shell", "args": {"command": "terraform plan"}}')
     assert cli("policy", "test", "a.json").code == 1
+    (home / "c.json").write_text('{"tool": 3}')
     for given, why in (
         (("b.json",), "b.json: there is no such file"),
         (("shell", "ls"), "'ls': expected NAME=VALUE"),
         (("shell", "{"), "the arguments: not JSON"),
         (("council.toml",), "council.toml: not JSON"),
+        (("c.json",), "'c.json' names no tool"),
+        (("", "a=b"), "'' names no tool"),
     ):
         done = cli("policy", "test", *given)
         assert (done.code, why in done.err) == (2, True), done.err
@@ -163,6 +166,10 @@ def test_a_wrong_row_in_a_file_is_named(cli: Cli, home: Path) -> None:
     done = cli("policy", "test", "shell")
     assert done.code == 2
     assert "key policy.3.then: found 'notes', expected 'reject', 'human' or 'note'" in done.err
+    slow = '[[policy]]\nthen = "note"\nreason = "x"\nargs = {a = "(a+)+$"}\n'
+    (home / "council.toml").write_text(slow)
+    done = cli("policy", "test", "shell")
+    assert (done.code, "key policy.1.args: found" in done.err) == (2, True)
 
 
 def test_a_review_prints_sarif(cli: Cli, repository: Repository) -> None:

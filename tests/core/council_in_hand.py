@@ -202,6 +202,7 @@ class Hand:
     def __init__(self, seats: Iterable[str] = THREE, *, start_s: float = 0.0, **rules: Any) -> None:
         rules.setdefault("prime", "prime")
         rules.setdefault("lost_at_once", True)
+        rules.setdefault("asks_outcome", True)
         self.rules = Rules(seats=tuple(seats), **rules)
         self.t = start_s
         self.wall = WALL_0

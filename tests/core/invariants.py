@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from council.core.conclusion import count, majority
 from council.core.state import (
     ACTION_STAGES,
     ACTS_MAX,
+    CHECKS_MAX,
     Account,
     CouncilState,
     Decision,
     Proposal,
     Spend,
+    escalated_by,
     unsure,
 )
 from council.protocol.errors import InternalError
@@ -49,11 +53,26 @@ def _check_tokens(state: CouncilState) -> None:
     under_way = {}
     for proposal_id, token in state.governance.tokens.items():
         _require(token.proposal_id == proposal_id, "5: a token is kept under its proposal's id")
-        _require(bool(state.closed[proposal_id].decision), f"5: {token.token_id} stands on an approval")
+        if token.check is UNSET:
+            _require(bool(state.closed[proposal_id].decision), f"5: {token.token_id} stands on an approval")
+        else:
+            _require(token.terms.operations == ("read",), f"5: {token.token_id} is for a check, which reads")
+            _require(proposal_id in state.open or proposal_id in state.closed, "5: a check is of a proposal")
         _require(len(token.uses) <= token.terms.uses, f"5: {token.token_id} is used as often as it allows")
         ids = [use.use_id for use in token.uses]
         _require(len(ids) == len(set(ids)), f"5: each use of {token.token_id} is counted once")
         under_way |= {use.use_id: (proposal_id, use.until_s) for use in token.under_way()}
+    asked = {
+        use.asked.escalation_id: use.asked
+        for token in state.governance.tokens.values()
+        for use in token.uses
+        if use.asked is not UNSET
+    }
+    _require(asked == state.governance.asked, "5: the index of questions differs from the tokens")
+    for question in asked.values():
+        proposal_id, number = escalated_by(question.escalation_id)
+        result = state.governance.tokens[proposal_id].uses[(number or 0) - 1].result
+        _require(result is not None and result.outcome == "unknown", "5: a human is asked what is unknown")
     _require(
         under_way == state.governance.under_way, "5: the index of uses under way differs from the tokens"
     )
@@ -96,6 +115,10 @@ def _check_open(state: CouncilState, proposal: Proposal) -> None:
     voted = {ballot.seat for ballot in proposal.ballots}
     _require(not voted & proposal.lost.keys(), f"a ballot on {proposal_id} is cast or lost, never both")
     _require((proposal.stage == "human") == (proposal.escalation is not None), "1.9: a human is shown why")
+    waits = [check for check in proposal.all_checks if not check.outcome]
+    is_last = not waits or (len(waits) == 1 and proposal.all_checks[-1] is waits[0])
+    _require((proposal.stage == "checking") == bool(waits) and is_last, "5: a check that waits is the last")
+    _require(len(proposal.all_checks) <= CHECKS_MAX, "5: the checks of a proposal are bounded")
     _require(proposal.stage != "ruling" or bool(proposal.escalated_for), "1.8: Prime rules on what escalated")
     _require(
         all(len(seen) <= ACTS_MAX for seen in proposal.acts.values()), "the acts on a proposal are bounded"

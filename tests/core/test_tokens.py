@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.state import Decision, Submission, Token, Use
-from council.core.state_store import TOKENS_KEPT
+from council.core import state_store
+from council.core.state import Decision, Escalation, Submission, Token, Use, escalated_by
+from council.core.step import next_due
 from council.core.tokens import RESULT_GRACE_S
 from tests.cases import each
 from tests.core.council_in_hand import (
@@ -173,12 +176,13 @@ def test_without_a_result_in_time_the_outcome_is_unknown_and_people_hear_of_it()
     hand.do(asked())
     assert hand.wait(TIMEOUT_S) == []  # at exactly its end a result counts
     effects = hand.wait(1.0)
-    result, alert = effects
+    result, alert, question = effects
     assert isinstance(result, do.AnnounceResult)
     assert (result.result.outcome, result.result.assumed) == ("unknown", True)
     assert isinstance(alert, do.RaiseAlert)
     assert (alert.proposal_id, alert.kind) == ("p1", "outcome_unknown")
     assert "is not run again" in alert.text
+    assert isinstance(question, do.AskOutcome)
     hand.refused(asked(), "use_over")
     assert hand.wait(1_000.0) == []  # it is said once
 
@@ -191,12 +195,12 @@ def test_an_executor_that_restarts_leaves_unknown_outcomes() -> None:
     hand.do(asked(proposal_id="p2", use_id="u2", executor="another"))
     assert hand.do(ev.ExecutorStarted("exec", "r1")) == []  # the run that asked
     effects = hand.do(ev.ExecutorStarted("exec", "r2"))
-    assert [type(effect) for effect in effects] == [do.AnnounceResult, do.RaiseAlert]
+    assert [type(effect) for effect in effects] == [do.AnnounceResult, do.RaiseAlert, do.AskOutcome]
     assert list(hand.state.governance.under_way) == ["u2"]
     hand.do(asked(use_id="u3", run="r2"))
     # Also where the start itself was not heard of.
     kinds = [type(effect) for effect in hand.do(asked(use_id="u4", run="r3"))]
-    assert kinds == [do.AnnounceResult, do.RaiseAlert, do.AnnounceUse]
+    assert kinds == [do.AnnounceResult, do.RaiseAlert, do.AskOutcome, do.AnnounceUse]
 
 
 def test_a_late_result_replaces_an_unknown_outcome() -> None:
@@ -208,6 +212,94 @@ def test_a_late_result_replaces_an_unknown_outcome() -> None:
     assert hand.do(ev.UseReported(result)) == [do.AnnounceResult(result)]
     assert hand.do(ev.UseReported(result)) == [do.NoteIgnored("exec", "the same result again")]
     hand.refused(told("failed"), "told_before")
+
+
+# Questions about unknown outcomes
+
+
+def asked_human(hand: Hand, **fields: Any) -> Escalation:
+    """The question about the first use of a token whose outcome is unknown."""
+    approved(hand, **fields)
+    hand.do(asked())
+    (question,) = [each.question for each in hand.wait(TIMEOUT_S + 1.0) if isinstance(each, do.AskOutcome)]
+    return question
+
+
+def test_a_human_is_asked_whether_it_ran() -> None:
+    hand = Hand()
+    question = asked_human(hand)
+    assert (question.escalation_id, question.reason) == ("esc-p1-1", "outcome_unknown")
+    assert escalated_by(question.escalation_id) == ("p1", 1)
+    assert [option.name for option in question.options] == ["approve", "reject"]
+    assert "file:/srv/x" in question.next_step
+    assert hand.state.governance.asked == {"esc-p1-1": question}
+
+
+@pytest.mark.parametrize(("ran", "outcome"), [(True, "ok"), (False, "cancelled")])
+def test_the_answer_is_the_result_and_nothing_runs_again(ran: bool, outcome: str) -> None:
+    hand = Hand()
+    asked_human(hand)
+    first = answer(ran, use=1, reason="the file is there")
+    (told_of,) = hand.do(ev.HumanAnswered(first))
+    assert isinstance(told_of, do.AnnounceResult)
+    assert (told_of.result.executor, told_of.result.outcome) == ("ada", outcome)
+    assert "the file is there" in told_of.result.text
+    assert hand.state.governance.asked == {}
+    assert hand.do(ev.HumanAnswered(first)) == [do.NoteIgnored("ada", "the same answer again")]
+    error = hand.refused(
+        ev.HumanAnswered(answer(not ran, use=1, human="bob", msg_id="b")), "already_answered"
+    )
+    assert f"ada reported {outcome}" in error.message
+    hand.refused(told("ok", text="late"), "told_before")
+    hand.refused(asked(use_id="u9"), "token_used")
+    assert hand.closed("p1").answer is None  # the decision stands as it was
+
+
+def test_a_late_report_ends_the_question() -> None:
+    hand = Hand()
+    asked_human(hand)
+    hand.do(told("ok"))
+    assert hand.state.governance.asked == {}
+    hand.refused(ev.HumanAnswered(answer(True, use=1)), "already_answered")
+
+
+def test_a_question_without_an_answer_expires_and_the_outcome_stays_unknown() -> None:
+    hand = Hand(escalation_ttl_s=100.0)
+    question = asked_human(hand)
+    hand.wall = question.expires_wall_s
+    assert next_due(hand.state, hand.moment()) is None
+    hand.refused(ev.EscalationExpired("p1", 1), "not_expired")
+    hand.wall += 1.0
+    assert next_due(hand.state, hand.moment()) == ev.EscalationExpired("p1", 1)
+    (alert,) = hand.drain()
+    assert isinstance(alert, do.RaiseAlert)
+    assert (alert.kind, hand.state.governance.asked) == ("outcome_unanswered", {})
+    result = hand.state.governance.tokens["p1"].uses[0].result
+    assert result is not None
+    assert result.outcome == "unknown"
+
+
+def test_only_a_use_of_unknown_outcome_is_answered() -> None:
+    hand = Hand()
+    hand.refused(ev.HumanAnswered(answer(True, use=1)), "token_unknown")
+    approved(hand, uses=2)
+    hand.refused(ev.HumanAnswered(answer(True, use=1)), "not_escalated")
+    hand.do(asked())
+    hand.refused(ev.HumanAnswered(answer(True, use=1)), "not_escalated")
+    hand.do(told("ok"))
+    hand.refused(ev.HumanAnswered(answer(True, use=1)), "already_answered")
+    hand.refused(ev.HumanAnswered(answer(True, use=0)), "not_escalated")
+
+
+def test_rules_before_the_question_ask_nobody() -> None:
+    """Else a journal from before would have other effects when it is replayed."""
+    hand = Hand(asks_outcome=UNSET)
+    approved(hand)
+    hand.do(asked())
+    kinds = [type(effect) for effect in hand.wait(TIMEOUT_S + 1.0)]
+    assert kinds == [do.AnnounceResult, do.RaiseAlert]
+    assert b"asks_outcome" not in msgspec.json.encode(hand.rules)
+    assert b"use" not in msgspec.json.encode(answer(True))
 
 
 def test_only_its_executor_reports_on_a_use_and_once() -> None:
@@ -274,18 +366,23 @@ def test_a_harmless_late_ballot_revokes_nothing() -> None:
 
 # Kept
 
+KEPT = 50
 
-def test_those_that_ended_are_forgotten_and_those_that_may_be_used_are_not() -> None:
+
+def test_those_that_ended_are_forgotten_and_those_that_may_be_used_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_store, "TOKENS_KEPT", KEPT)
     hand = Hand(open_max=10)
     approved(hand, "first", ttl_s=80_000.0)
-    for number in range(2 * TOKENS_KEPT):
+    for number in range(2 * KEPT):
         proposal_id = f"p{number}"
         approved(hand, proposal_id)
         hand.do(ev.TokenRevoked(proposal_id, "client", ""))
     kept = hand.state.governance.tokens
-    assert TOKENS_KEPT <= len(kept) < 2 * TOKENS_KEPT
+    assert KEPT <= len(kept) < 2 * KEPT
     assert "first" in kept
-    assert f"p{2 * TOKENS_KEPT - 1}" in kept
+    assert f"p{2 * KEPT - 1}" in kept
     hand.refused(asked(proposal_id="p0", token_id="token_p0"), "token_unknown")
     hand.do(asked(proposal_id="first", token_id="token_first"))
 

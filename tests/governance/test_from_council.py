@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from council import AsyncCouncil, Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.api.client import handle_of
@@ -283,6 +284,23 @@ def test_a_tool_whose_outcome_is_unknown_is_escalated(monkeypatch: pytest.Monkey
         ends.set()
         (token,) = council.tokens()
         packets = council.episode(token.proposal_id)
+        (question,) = council.escalations()
+        council.answer(question.escalation_id, approve=True, reason="it is there")
+        after = council.episode(token.proposal_id)
+        entries = list(council.history(proposal=token.proposal_id, newest_first=False))
+    last = entries[-1]
+    late = [*entries[:-1], replace(last, at_s=last.at_s + 3600.0)]  # when its directive has timed out
+    told = checked([to_dict(packet) for packet in episode_of(token.proposal_id, late)])
+    assert told[0] == "S7_REVIEW"
+    assert told[1][-3:] == [
+        "Escalation tools_degraded_critical",
+        "BeliefUpdate outcome",
+        "Decision CANCEL",
+    ]
+    assert after[: len(packets)] == packets
+    assert checked(after)[0] == "S7_REVIEW"
+    assert after[-2]["header"]["layer_source"] == 1
+    assert "answered that it ran" in after[-1]["payload"]["decision_summary"]
     state, told = checked(packets)
     assert (state, told[-2:]) == (
         "S8_ESCALATED",

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from council import Council, CouncilConfig, Envelope
 from council.agents.mind import Cost
-from council.cli.app import app, run
+from council.cli.app import assembled, run
 from council.cli.report import error_code
 from council.cluster import known
 from council.config.charter_files import charter_files_of, resolve_charter
@@ -66,7 +66,7 @@ def sealed_to(payload: bytes, key: bytes, council_id: str, peer: str) -> bytes:
 def rules_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The rules that a council with these settings was launched with when the journal was kept."""
     found = asdict(_rules_of(resolve_charter(CouncilConfig(**settings))))
-    return found | {"lost_at_once": msgspec.UNSET}  # a later rule
+    return found | {"lost_at_once": msgspec.UNSET, "asks_outcome": msgspec.UNSET}  # later rules
 
 
 def identity_with(core_rule: str) -> Any:
@@ -124,7 +124,7 @@ def exit_code(error: CouncilError) -> int:
 
 def command_line() -> Any:
     """The command ``council`` with all that stands below it."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(assembled())
 
 
 def put_up(patch: pytest.MonkeyPatch, council: Council) -> None:

@@ -168,6 +168,7 @@ def of_the_kept_journal(folder: Path) -> Iterator[tuple[str, int, Any]]:
         yield f"council show, {name.replace('_', ' ')}", code, {"exit_code": code}
     yield "council show, any of these", 0, [document for _, _, document in shown.values()]
     yield told("show, a record", "show", "#3", *named)
+    yield told("show --packets, of none", "show", ids["approved"], "--packets", *named)
     yield told("replay", "replay", *named)
     yield told("replay --what-if", "replay", "--what-if", "without=lite", *named)
     yield told("verify", "verify", *named)

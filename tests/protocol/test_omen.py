@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -93,17 +94,19 @@ def mutations(packet: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "a hidden key", {**packet, "_hidden": [1]}
 
 
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 7])
 @pytest.mark.parametrize("packet_type", TYPES)
-def test_model_and_schema_agree_on_each_change_of_a_full_sample(packet_type: str) -> None:
+def test_model_and_schema_agree_on_each_change_of_a_full_sample(packet_type: str, every: int) -> None:
+    """On each of them in make test-all, on each seventh in make test."""
     assert same_verdict(packet_type, sample(packet_type), "the sample")
     verdicts = [
         same_verdict(packet_type, changed, what)
-        for what, changed in mutations(sample(packet_type))
+        for what, changed in itertools.islice(mutations(sample(packet_type)), 0, None, every)
         if isinstance(changed.get("header"), dict)
         and (packet_type == TYPES[0] or not what.startswith(("('mcp', ", "('header', ")))  # alike in all
     ]
-    assert verdicts.count(False) > 200
-    assert verdicts.count(True) > 20
+    assert verdicts.count(False) > 200 // every
+    assert verdicts.count(True) > 20 // every
 
 
 @pytest.mark.parametrize("packet_type", TYPES)

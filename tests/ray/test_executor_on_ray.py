@@ -13,6 +13,7 @@ from council import Council
 from council.protocol.errors import CallerError, NameTaken, OutcomeUnknown
 from council.runtime.session import Session
 from tests.patience import HANG_S, until
+from tests.test_kept_packets import packets_of
 
 TOOLS = "tests.ray.tools:TOOLS"
 
@@ -21,8 +22,9 @@ def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_i
     tmp_path: Path,
 ) -> None:
     file, gate = tmp_path / "file", tmp_path / "gate"
+    kept = {"store": str(tmp_path / "s.db"), "keep_packets": True}
     with (
-        Council.launch(name="acts", store="memory", tools=TOOLS, sender="bob") as council,
+        Council.launch(name="acts", tools=TOOLS, sender="bob", **kept) as council,  # type: ignore[arg-type]
         ThreadPoolExecutor(1) as pool,
     ):
         with pytest.raises(CallerError, match="the known tools are append"):
@@ -54,6 +56,9 @@ def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_i
         assert (unknown.executor, len(unknown.uses)) == ("executor", 1)
         alerts = [event.data for event in council.events(follow=False) if event.kind == "alert"]
         assert [alert["kind"] for alert in alerts] == ["outcome_unknown"]
+        kept_packets = packets_of(council, unknown.proposal_id)
+        routing = kept_packets[0]["packet"]["tool_routing"]
+        assert (routing["selected_tool"]["tool_name"], routing["execution_status"]) == ("append", "failed")
         assert council.status()["tokens"] == {"live": 0, "under_way": 0, "unknown": 1}
 
         assert council.act("append", {"path": str(file)}, summary="Append again")  # another run of it goes on

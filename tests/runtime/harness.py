@@ -144,6 +144,7 @@ class Hand:
     ) -> None:
         rules.setdefault("prime", "prime")
         rules.setdefault("lost_at_once", True)
+        rules.setdefault("asks_outcome", True)
         self.t = 0.0
         self.wall = WALL_0
         self.ids = itertools.count(1)

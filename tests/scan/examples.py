@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from council.agents.scan import code, trying
-from council.agents.scan.ruleset import EXAMPLES, OWN, examples, read
+from council.agents.scan.ruleset import OWN, Rule, checked, examples, files_of, read
 from council.agents.scan.trying import Example, change, failures, path_of
 
 
 def files() -> list[Path]:
-    return sorted(
-        file
-        for folder in ("ast", "lines")
-        for file in (OWN / folder).glob("*.yml")
-        if not file.name.endswith(EXAMPLES)
-    )
+    return [file for folder in ("ast", "lines") for file in files_of(OWN / folder)]
+
+
+def load(folder: Path) -> tuple[Rule, ...]:
+    """The rules of a folder, with all their regular expressions compiled."""
+    return checked((file.name, file.read_text("utf-8")) for file in files_of(folder))
 
 
 def of(file: Path) -> Iterator[Example]:

@@ -9,10 +9,11 @@ from pathlib import Path
 from council.agents.scan import code
 from council.agents.scan.change import read_changes
 from council.agents.scan.pieces import pieces_of
-from council.agents.scan.ruleset import OWN, load
+from council.agents.scan.ruleset import OWN
 from council.agents.scan.spelling import spelled
 from council.agents.scan.tools import ToolFailed
 from council.cli.decide import changes
+from tests.scan.examples import load
 
 
 def main(git_dir: str, commit: str, seconds: str = "0.3") -> None:

@@ -60,7 +60,9 @@ def ids(found: Findings) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("part", ["[", "{a: ", "- ", "a: ["])
 def test_a_file_that_nests_too_deeply_is_refused(part: str, name: str) -> None:
     """libyaml crashed the process."""
-    with pytest.raises(RuleError, match=rf"{name}:1: it nests more than 100 levels deep"):
+    with pytest.raises(
+        RuleError, match=rf"{name}:1: it can.t be read as YAML: it nests more than 100 levels deep"
+    ):
         own_of(((name, part * (1_000_000 // len(part))),))
 
 
@@ -69,6 +71,22 @@ def test_own_rules_apply_beside_ours() -> None:
     found = ids(seen(body, {"lines.yml": LINES, "code.yml": CODE}))
     assert {("no-debug", "stop"), ("py-no-pay", "ask"), ("py-eval-of-data", "stop")} <= found
     assert not {"no-debug", "py-no-pay"} & {rule for rule, _ in ids(seen(body, {}))}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("<p>\n<SCRIPT src='a'>\neval(x)</SCRIPT>", 3),
+        ("<script setup>const a = 1</script><script>\neval(x)", 2),
+        ("eval(x)\n</script>\n<p>eval(y)", 1),  # a fragment that begins within a script
+        ("<p>eval(x)</p>\n<scripts>eval(x)", 0),
+    ],
+)
+def test_scripts_in_pages_are_read_as_javascript(text: str, line: int) -> None:
+    for path in ("a__html", "a__vue", "a__svelte"):
+        found = scan(Case("1", "ann", "A change", diff(**{path: text})))
+        assert [each.line for each in found.found if each.rule == "js-eval-of-data"] == [line][: bool(line)]
+        assert not found.failed
 
 
 def test_the_same_id_replaces_our_rule() -> None:
@@ -109,16 +127,26 @@ def test_a_silence_ends_after_its_day_and_is_named() -> None:
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
-        ({"a.yml": "- id: x\n- }"}, "a.yml:2: this is no YAML"),
-        ({"a.yml": LINES + "  weight: ask\n"}, "a.yml:7: this is no YAML: the key weight is there twice"),
+        ({"a.yml": "- id: x\n- }"}, "a.yml:2: it can't be read as YAML"),
+        (
+            {"a.yml": LINES + "  weight: ask\n"},
+            "a.yml:7: it can't be read as YAML: the key weight is there twice",
+        ),
         (
             {"a.yml": "\n" + LINES.replace("stop", "halt")},
-            "a.yml:2: rule no-debug: Invalid enum value 'halt'",
+            "a.yml:2: rule no-debug: weight is 'halt', expected one of stop, ask, note",
         ),
         (
             {"a.yml": LINES.replace("'^debug: true'", "'('")},
             "a.yml:1: rule no-debug: match is no regular expr",
         ),
+        (
+            {"a.yml": LINES.replace("'^debug: true'", "'^(\\w+ ?)+$'")},
+            "a.yml:1: rule no-debug: match is no regular expr.* repeats a repetition",
+        ),
+        ({"a.yml": LINES + "  pats: [a]\n"}, "a.yml:1: rule no-debug: a line rule has no key pats"),
+        ({"a.yml": CODE + "constraint: {}\n"}, "a.yml:1: rule py-no-pay: a code rule has no key constraint"),
+        ({"a.yml": "a: &x [1]\nb: *x\n"}, "a.yml:1: it can't be read as YAML: anchors, aliases"),
         ({"a.yml": LINES, "b.yml": LINES}, "b.yml:1: the id no-debug is taken by a.yml:1"),
         ({"a.yml": CODE.replace("python", "cobol")}, "a.yml:1: rule py-no-pay: language is 'cobol'"),
         ({"a.yml": CODE.replace("Pays directly. Use the queue.", "3")}, "a.yml:1: rule py-no-pay: "),
@@ -252,5 +280,7 @@ def test_a_review_reads_the_rules_from_before_the_change(
     git(tmp_path, "commit", "-qam", "Break")
     write(tmp_path / "council.rules", a=LINES)
     git(tmp_path, "commit", "-qam", "Mend")
-    with pytest.raises(UsageFault, match=r"before the change: council\.rules/a\.yml:2: this is no YAML"):
+    with pytest.raises(
+        UsageFault, match=r"before the change: council\.rules/a\.yml:2: it can't be read as YAML"
+    ):
         changes.find("HEAD", tmp_path)

@@ -5,6 +5,9 @@ A change is written as files: a path, and the lines of one hunk with their tags.
 
 from __future__ import annotations
 
+import difflib
+import json
+
 import pytest
 
 from council.agents.scan.change import read_changes
@@ -649,36 +652,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
      deny()
 """),
     ]),
-    ("syntax", "stop", [
-        ("app/a.py", """
- def load(text):
--    return json.loads(text)
-+    return json.loads(text
-"""),
-        ("app/a.py", """
- def load(text):
--    if text:
-+    if text
-         return 1
-"""),
-        ("app/a.py", """
- def load(text):
--    total = 1
-+    total = = 1
-     return total
-"""),
-        ("app/a.py", """
--def load(text):
-+def load(text:
-     return 1
-"""),
-        ("app/a.py", """
- def load(text):
-     for line in text:
--        yield line
-+    yield line
-"""),
-    ]),
 ]  # fmt: skip
 
 GOOD: list[Change] = [
@@ -975,27 +948,19 @@ def test_what_only_looks_so_is_let_pass(change: Change) -> None:
     assert [str(finding) for finding in found_in(change) if finding.weight != "note"] == []
 
 
-def test_brackets_that_another_hunk_closes_break_nothing() -> None:
-    diff = """--- a/app/a.py
-+++ b/app/a.py
-@@ -10,4 +10,5 @@
- def configure():
--    set(
--        tables={
-+    if URL:
-+        tables = {}
-+    tables = {
-             'a': {},
-@@ -20,4 +20,6 @@
-             'b': {},
--        },
-+    }
-+    set(
-+        tables=tables,
-         x=1,
-     )
-"""
-    assert findings(read_changes(diff).files) == ([], [])
+def test_a_check_that_goes_from_a_cell_of_a_notebook_is_found() -> None:
+    def notebook(*lines: str) -> str:
+        return json.dumps(
+            {"cells": [{"cell_type": "code", "source": [line + "\n" for line in lines]}]}, indent=1
+        )
+
+    guard = ("    if not user.is_admin:", "        raise PermissionError")
+    old = notebook("def delete(user, x):", *guard, "    x.delete()").split("\n")
+    new = notebook("def delete(user, x):", "    x.delete()").split("\n")
+    lines = list(difflib.unified_diff(old, new, "a/a.ipynb", "b/a.ipynb", lineterm="", n=100))
+    found, unread = findings(read_changes("\n".join(lines) + "\n").files)
+    assert unread == []
+    assert [(each.rule, each.weight) for each in found] == [("removed-guard", "stop")]
 
 
 def test_each_rule_has_five_examples() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from council.agents.scan import code, commands, ruleset
-from council.agents.scan.ruleset import OWN, Rule, RuleError, files_of, line_rules, load, read
+from council.agents.scan import code, commands
+from council.agents.scan.ruleset import OWN, Rule, RuleError, files_of, globs_in, line_rules, read
 from council.agents.scan.ruleset import examples as given_for
 from tests.scan import examples
-from tests.scan.examples import Example
+from tests.scan.examples import Example, load
 
 REWRITTEN_SHARE = 0.9  # of the rewritten bad examples that must be found
 
@@ -84,10 +84,11 @@ def test_nearly_all_bad_examples_are_found_when_they_are_rewritten() -> None:
 
 def test_a_file_of_line_rules_is_left_out_only_where_none_of_them_is_for_the_path() -> None:
     for file in files_of(OWN / "lines"):
-        known = set(ruleset._scope(file).globs)
-        assert all(
-            not known or (rule.scope.globs and known.issuperset(rule.scope.globs)) for rule in read(file)
-        )
+        known = set(globs_in(file))
+        for rule in read(file) if known else ():
+            wanted = {glob for glob in rule.paths if glob[:1] != "!"}
+            assert wanted, rule.id
+            assert wanted <= known, rule.id
     for_go, for_python = (
         {rule.place.split(":")[0] for rule in line_rules({path})} for path in ("a.go", "a.py")
     )

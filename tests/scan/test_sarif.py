@@ -83,17 +83,17 @@ def test_what_was_there_before_or_moved_does_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ("print('all is well')", "it printed no SARIF 2.1.0"),
+        ("print('all is well')", "It printed no SARIF 2.1.0"),
         ("import sys; sys.exit('no licence')", "(no licence)"),
         ("import time; time.sleep(600)", "did not finish within"),
         ("print('x' * 40_000_000)", "reported more than"),
-        ('print(\'{"version": "1.0", "runs": []}\')', "it printed SARIF '1.0'"),
-        ('print(\'{"version": "2.1.0", "runs": [{"tool": 3}]}\')', "it printed no SARIF 2.1.0"),
-        ("print('[' * 100_000)", "it printed no SARIF 2.1.0"),
+        ('print(\'{"version": "1.0", "runs": []}\')', "It printed SARIF '1.0'"),
+        ('print(\'{"version": "2.1.0", "runs": [{"tool": 3}]}\')', "It printed no SARIF 2.1.0"),
+        ("print('[' * 100_000)", "It printed no SARIF 2.1.0"),
         (
             'print(\'{"version": "2.1.0", "runs": [{"tool": {"driver": {}}, "invocations": '
             '[{"executionSuccessful": false}]}]}\')',
-            "it reports that it failed",
+            "It reports that it failed",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_scanner_that_fails_is_named_and_asks(tmp_path: Path, source: str, why
 def test_a_missing_scanner_is_named(tmp_path: Path) -> None:
     ((_, _, weight, message),) = found(Scanner(("no-such-scanner",), 30.0, LEVELS), change("a.dat", "x", "y"))
     assert weight == "ask"
-    assert message.startswith("no-such-scanner is not installed")
+    assert message.startswith("It is not installed")
 
 
 def test_a_change_does_not_choose_the_scanners_settings_or_leave_the_folder(tmp_path: Path) -> None:

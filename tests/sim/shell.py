@@ -268,7 +268,12 @@ class Shell:
         self.transport = LossyTransport(self)
         self.journal = SlowJournal(self.weather)
         rules = Rules(
-            seats=self.names, prime="prime", observer="lite", escalation_ttl_s=ttl_s, lost_at_once=True
+            seats=self.names,
+            prime="prime",
+            observer="lite",
+            escalation_ttl_s=ttl_s,
+            lost_at_once=True,
+            asks_outcome=True,
         )
         self.rules = rules
         self.coordinator = Coordinator(

@@ -59,6 +59,7 @@ class World(Callers, Crew, Network, Coordinators):  # these are apart to keep it
             quorum=plan.quorum,
             escalation_ttl_s=plan.ttl_s,
             lost_at_once=True,
+            asks_outcome=True,
             sole_seat=plan.sole_seat,  # type: ignore[arg-type]  # the plan's word is one of the two
             open_max=plan.open_max,
             escalations_max=plan.escalations_max,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PREFIX_LEAST = 4
 # How many matches of an ambiguous id are listed.
 MATCHES_SHOWN = 5
-_ID = re.compile(r"(?:esc-)?([0-9a-f]+)")
+_ID = re.compile(r"(?:esc-)?([0-9a-f]+)(?:-[0-9]+)?")
 ASKED = "approve, reject or leave it? [a/r/L] "
 
 
@@ -64,10 +64,10 @@ def check_id(given: str) -> None:
 def find(council: Council, waiting: Sequence[OpenEscalation], given: str) -> OpenEscalation:
     """The one of ``waiting`` whose id begins with ``given``. Raises UsageFault, and Refused if it was answered."""
     begin = given.lower().removeprefix("esc-")
-    found = [each for each in waiting if each.proposal_id.startswith(begin)]
-    whole = [each for each in found if each.proposal_id == begin]
-    if len(found) == 1 or whole:
-        return (whole or found)[0]
+    ids = {each.escalation_id.removeprefix("esc-"): each for each in waiting}
+    found = [each for name, each in ids.items() if name.startswith(begin)]
+    if begin in ids or len(found) == 1:
+        return ids.get(begin) or found[0]
     if found:
         named = ", ".join(
             f"{each.escalation_id} ({line(each.summary, 60)})" for each in found[:MATCHES_SHOWN]

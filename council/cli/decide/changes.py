@@ -237,16 +237,16 @@ def _rules(revision: str, git: Git) -> tuple[tuple[str, str], ...]:
     from council.agents.scan.ruleset import RuleError
 
     listed = git.output("ls-tree", "-z", "-l", revision, f"{own.FOLDER}/", blind=True)
-    blobs = []
+    blobs: dict[str, str] = {}
+    sizes = []
     for entry in filter(None, listed.split("\0")):
         facts, _, path = entry.partition("\t")
         mode, kind, blob, size = facts.split()
         if kind == "blob" and mode != _LINK and own.holds_rules(path):
-            blobs.append((path, blob, int(size)))
+            blobs[path] = blob
+            sizes.append((path, int(size)))
     try:
-        own.refuse_sizes([(path, size) for path, _, size in blobs])
-        files = [(path, git.run("cat-file", "blob", blob, blind=True).stdout) for path, blob, _ in blobs]
-        found = own.decoded(files)
+        found = own.texts_of(sizes, lambda path: git.run("cat-file", "blob", blobs[path], blind=True).stdout)
         own.own_of(found)
     except RuleError as error:
         raise UsageFault(f"in {revision[:10]}, before the change: {error}") from error

@@ -249,7 +249,8 @@ def answer(
     On a terminal it shows the case first. It then asks for the answer, or, with --approve or --reject, for a
     confirmation. --yes answers without a question. Without a terminal, or with --json, the options are the answer.
 
-    The first answer is the decision, and is shown. The people who may answer were fixed when the council was started:
+    If the outcome of an action is unknown, --approve says that it ran, and --reject that it did not. Otherwise the
+    first answer is the decision, and is shown. The people who may answer were fixed when the council was started:
     those that the setting humans names, by default the user who started it. Exits 0 once the answer is accepted, also
     for a rejection.
 
@@ -259,6 +260,7 @@ def answer(
     """
     from council.cli.card import council_options
     from council.cli.decide import answering
+    from council.core.state import escalated_by
 
     report = Report(as_json=json)
     wanted = answering.Wanted(escalation, approve, reject, reason, asks=not yes and report.can_ask())
@@ -271,6 +273,11 @@ def answer(
             return UNDECIDED
         council_name = council.name
         decided = council.answer(found.escalation_id, approve=found.approve, reason=found.reason, human=human)
+    if escalated_by(found.escalation_id)[1] is not None:  # about an outcome: the decision stands as it was
+        said = (
+            f"on the record: it {'ran' if found.approve else 'did not run'}; council tokens shows the result"
+        )
+        return report.result({"escalation_id": found.escalation_id, "ran": found.approve}, said, DONE)
     if wanted.asks and not json:  # the case was shown before
         return report.result({}, str(decided), DONE)
     return submit.show(decided, report, council_name, "connected", DONE)

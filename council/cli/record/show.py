@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Omen = Annotated[
     bool, typer.Option("--omen", help="Print its OMEN packets as JSON Lines, for council validate.")
 ]
+Packets = Annotated[
+    bool,
+    typer.Option("--packets", help="Show the cognition packets of its seats, if keep_packets keeps them."),
+]
 _POSITION = re.compile("#([1-9][0-9]{0,17})")
 
 
@@ -38,6 +42,7 @@ def show(
     config: Config = None,
     json: Json = False,
     omen: Omen = False,
+    packets: Packets = False,
 ) -> int:
     """Show one decision in full.
 
@@ -47,22 +52,30 @@ def show(
     Reads the store, so no council need be running. If a council keeps its journal in memory, the council is asked
     instead. Exits as propose would, or with 1 if one of its records is damaged.
     """
+    from council.core.state import escalated_by
+
     report = Report(as_json=json or omen)
     if json and omen:
         raise UsageFault("--omen prints JSON Lines, --json one document: leave one of them out")
+    if packets and omen:
+        raise UsageFault("--omen and --packets print different packets: leave one of them out")
     with reading(Where(config, name, address), url, report) as source:
         place = _POSITION.fullmatch(proposal)
         if place is None:
-            story = story_of(source, proposal.lower().removeprefix("esc-"))
+            story = story_of(source, escalated_by(proposal.lower())[0])
         else:
             entry = _at(source, int(place[1]))
             if entry.proposal_id is None:
                 if omen:
                     raise UsageFault(f"record {proposal} is about no single proposal, so it has no episode")
+                if packets:
+                    raise UsageFault(f"record {proposal} is about no single proposal, so it has no packets")
                 return _alone(source, entry, report)
             story = story_of(source, entry.proposal_id)
         if omen:
             return _episode(source, story, report)
+        if packets:
+            return _packets(source, story, report)
     from council.cli.card import council_options
 
     code = story.exit_code()
@@ -83,6 +96,23 @@ def _episode(source: HistorySource, story: Story, report: Report) -> int:
         if not report.print_json(to_dict(packet)):
             break
     return story.exit_code()
+
+
+def _packets(source: HistorySource, story: Story, report: Report) -> int:
+    """The cognition packets that its seats were handed and completed."""
+    if source.packets is None:
+        raise UsageFault("cognition packets are in the council's store alone: name it with --url")
+    found = source.packets(story.proposal_id)
+    about = {"council": source.name, "where": source.where, "proposal_id": story.proposal_id}
+    document: dict[str, Any] = {**about, "packets": found}
+    if not found:
+        text = (
+            f"no cognition packet of {story.proposal_id} is kept: the setting keep_packets = true keeps them"
+        )
+        return report.result(document, text, story.exit_code())
+    from council.cli.record import packet_view
+
+    return report.result(document, packet_view.packets(found), story.exit_code())
 
 
 def _at(source: HistorySource, position: int) -> Entry:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,6 +38,9 @@ class HistorySource:
     where: str
     page: Callable[[Asked], HistoryPage]  # as ``Council.history``
     records: Callable[[], Iterator[StoredRecord]] | None = None  # of a store alone
+    packets: Callable[[str], list[dict[str, Any]]] | None = (
+        None  # as ``cognition.packets_of``; of a store alone
+    )
     council: Council | None = None
 
 
@@ -78,13 +82,23 @@ def _stored(name: str, url: str | None, where: Where) -> Iterator[HistorySource]
     from council.journal import history
     from council.journal.entries import wanted
 
+    def page(asked: Asked) -> HistoryPage:
+        return history.page(store.database, name, wanted(asked))
+
+    def packets(given: str) -> list[dict[str, Any]]:
+        from council.journal import cognition, episodes
+
+        proposal_id, records = episodes.read(episodes.records(given), page)
+        return cognition.packets_of(store, name, proposal_id, records, datetime.now(UTC))
+
     with store_opened(url, where, journal=name, read_only=True) as store:
-        history.page(store.database, name, wanted({"limit": 1}))  # or there is no such journal
+        page({"limit": 1})  # or there is no such journal
         yield HistorySource(
             name,
             store.where,
-            lambda asked: history.page(store.database, name, wanted(asked)),
+            page,
             lambda: history.records(store.database, name),
+            packets,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -44,7 +45,7 @@ def doctor(
     name: Name = None,
     address: Address = None,
     config: Config = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> int:
     """Check that everything a council needs is there.
 
@@ -56,7 +57,7 @@ def doctor(
     """
     from council.cli import overview
 
-    report = Report(as_json=json)
+    report = Report(as_json=as_json)
     found = list(examine(reach.Where(config, name, address), report, try_ray=ray, offline=offline))
     code = REJECTED if any(level == "fail" for level, _, _ in found) else DONE
     entries = [{"level": level, "what": what, "said": said} for level, what, said in found]
@@ -97,6 +98,7 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool 
     yield from _sqlite(config)
     yield from _token_file()
     yield _disk()
+    yield from outputs(config)
     yield _council(where, report)
     if try_ray:
         yield _ray(where, report)
@@ -185,6 +187,29 @@ def _disk() -> Finding:
         return "fail", "disk", f"{folder}: {error.strerror}: set TMPDIR, or RAY_TMPDIR"
     level, hint = ("ok", "") if free >= DISK_NEEDED else ("warn", "; Ray wants more for its session")
     return level, "disk", f"{free / 2**30:.1f} GB free in {folder}{hint}"
+
+
+def outputs(config: CouncilConfig) -> Iterator[Finding]:
+    """The messages of each channel that could not be delivered."""
+    from council.config.outputs import spool_of
+
+    for channel in config.output:
+        dead = spool_of(config.name) / channel / "dead"
+        lost = sorted(dead.glob("*.json"))
+        if not lost:
+            yield "ok", f"output {channel}", "no message was lost"
+            continue
+        try:
+            why = str(json.loads(lost[-1].read_bytes())["why"])
+        except (OSError, ValueError, KeyError, TypeError):
+            why = "its file can't be read"
+        count = "1 message was" if len(lost) == 1 else f"{len(lost):,} messages were"
+        yield (
+            "warn",
+            f"output {channel}",
+            f"{count} not delivered, the last because: {line(why)}. They are in {dead}; to send one again, move "
+            "its file up, and start the council again",
+        )
 
 
 def _council(where: reach.Where, report: Report) -> Finding:

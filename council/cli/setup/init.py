@@ -151,7 +151,7 @@ def _key(base_url: str, api_key_env: str | None) -> str | None:
     from pydantic import ValidationError
 
     from council.agents.llm.endpoint import Endpoint
-    from council.config.settings import CHECK_SEAT, SeatConfig, expected
+    from council.config.settings import SeatConfig, checker, expected
     from council.protocol.errors import ModelError
 
     for option, name, value in (
@@ -159,7 +159,7 @@ def _key(base_url: str, api_key_env: str | None) -> str | None:
         ("--api-key-env", "api_key_env", api_key_env),
     ):
         try:
-            CHECK_SEAT[name].validate_python(value)
+            checker(SeatConfig, name).validate_python(value)
         except ValidationError:
             raise UsageFault(f"{option}: expected {expected(name, SeatConfig)}") from None
     if api_key_env is None:

@@ -49,6 +49,8 @@ def try_(
         given = Action.of(_action(action, arguments or []))
     except EnvelopeError as error:
         raise UsageFault(f"{action}: {error}") from error
+    if not (isinstance(given.tool, str) and given.tool and isinstance(given.args, dict)):
+        raise UsageFault(f"{action!r} names no tool, or its args are none: expected {_SHAPE}")
     rows = rows_of(Where(config).loaded().config)
     found = said(Case("", agent, "", action=given), rows)
     lines = [f"{row.then}: {row}" for row in found.rows]

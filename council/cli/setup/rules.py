@@ -174,7 +174,7 @@ def new(
 def _every(config: Path | None) -> tuple[list[Rule], tuple[Rule, ...]]:
     """The rules of this package that are in effect, and the user's own. Raises UsageFault."""
     from council.agents.scan import own
-    from council.agents.scan.ruleset import OWN, RuleError, load
+    from council.agents.scan.ruleset import OWN, RuleError, files_of, read
 
     folder = _folder(config)
     try:
@@ -182,7 +182,8 @@ def _every(config: Path | None) -> tuple[list[Rule], tuple[Rule, ...]]:
     except RuleError as error:
         raise UsageFault(str(error)) from error
     ids = {rule.id for rule in given.rules}
-    ours = [rule for kind in ("ast", "lines") for rule in load(OWN / kind) if rule.id not in ids]
+    files = [file for kind in ("ast", "lines") for file in files_of(OWN / kind)]
+    ours = [rule for file in files for rule in read(file) if rule.id not in ids]
     return ours, given.rules
 
 
@@ -233,7 +234,7 @@ def _entry(rule: Rule, *, is_own: bool) -> dict[str, Any]:
         "cwe": rule.cwe,
         "when": rule.when,
         "languages": list(rule.languages),
-        "paths": list(rule.scope.globs),
+        "paths": [glob for glob in rule.paths if glob[:1] != "!"],
         "place": rule.place,
         "from": "council.rules" if is_own else "council",
     }
