@@ -60,6 +60,8 @@ _FOREIGN = re.compile(r"[^\x00-\x7f]")
 # The end of a line whose command continues in the next line. A comment may follow.
 _GOES_ON = re.compile(r"\\$|(?:[|]&?|&&)[ \t]*(?:#.*)?$")
 _EMPTY = re.compile(r"[ \t]*(?:#.*)?$")
+# The grammar does not know a redirection that reads and writes.
+_BOTH_WAYS = re.compile(r"<>\s{0,4}(/dev/(?:tcp|udp)/(?!localhost/|127\.)\S{1,200})")
 _LANGUAGE = Language(tree_sitter_bash.language())
 
 
@@ -130,6 +132,8 @@ class _Reader:
         if fault := _too_much(script, depth):
             self.fault = fault
             return
+        for match in _BOTH_WAYS.finditer(script):
+            self.judge.write(match[1], False, self.scene, line + 1)
         for at, piece in _pieces(_FOREIGN.sub("X", script.replace("\0", " "))):
             tree = self._parsed(piece.encode("ascii"))
             if tree is None:

@@ -241,6 +241,8 @@ def package_pairs(text: str) -> Iterator[tuple[str, str]]:
             continue  # not JSON: another program's file of that name
 
 
+_QUOTE = re.compile("(?<![fF])[\"']")
+_STRINGS = re.compile(r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'""", re.DOTALL)
 _IN_SHELL = re.compile(r"\bshell\s?=\s?True\b")
 
 
@@ -254,8 +256,17 @@ def _python(lines: Numbered) -> Iterator[Script]:
     ]
     starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
     for at, command in shell_in_code("\n".join(texts), PYTHON_RUNNERS):
-        number = lines[bisect_right(starts, at) - 1][0]
+        line = bisect_right(starts, at) - 1
+        number = lines[line][0]
+        if _is_data(texts[line][: at - starts[line]]):
+            continue
         yield command, [number] * (command.count("\n") + 1)
     for (number, _), text in zip(lines, texts, strict=True):
         if _IN_SHELL.search(text) and len(text) <= CALL_CHARS_MAX:
-            yield from ((command, [number]) for _, command in shell_in_code(text, ANY_RUNNERS))
+            called = shell_in_code(text, ANY_RUNNERS)
+            yield from ((command, [number]) for at, command in called if not _is_data(text[:at]))
+
+
+def _is_data(before: str) -> bool:
+    """Whether a call stands in a string, but for an f-string, by the text before it on its line."""
+    return _QUOTE.search(_STRINGS.sub("", before)) is not None

@@ -11,6 +11,7 @@ from council.agents.lite import Lite
 from council.agents.mind import Case, ShownBallot
 from council.agents.prime import Prime
 from council.agents.scan.datafiles import code_in
+from council.agents.scan.scan import scan
 from tests.agents.test_minds_together import one_file
 from tests.reviewing import decide_all, told
 
@@ -115,6 +116,23 @@ def test_what_is_no_text_anyway_is_a_note(decisions: dict[str, Decision]) -> Non
         for title in SEEN
         if decisions[title].outcome != "approved" or decisions[title].ruling is not None
     } == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "waits_for_a_human"),
+    [
+        ("etc/passwd", "/etc/passwd", True),
+        ("app/key", "../../key", True),
+        ("app/key", "../shared/key", False),
+        ("latest", "v2", False),
+    ],
+)
+def test_a_link_out_of_the_repository_is_never_approved(
+    path: str, target: str, waits_for_a_human: bool
+) -> None:
+    body = f"diff --git a/{path} b/{path}\nnew file mode 120000\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n"
+    seen = scan(Case("1", "ann", "x", f"{body}+{target}\n\\ No newline at end of file\n"))
+    assert [found.rule for found in seen.of("ask")] == ["link-outside"] * waits_for_a_human
 
 
 def test_the_reason_names_what_was_not_read() -> None:
