@@ -8,81 +8,32 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+import yaml
 
 from council.agents.scan.change import FileChange
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language. ``ast_grep`` is the name under which ast-grep parses it; None if only its lines are read.
+    """A row of rules/languages.yml. ``ast_grep`` is the name under which ast-grep parses it; None if it can't.
 
     ``extensions`` have no dot. ``names`` are globs on the last part of a path, or on the whole path after "/" if they
     hold a "/". ``programs`` are interpreters in a first line "#!". All are in lower case.
     """
 
     name: str
-    ast_grep: str | None
-    extensions: tuple[str, ...]
+    ast_grep: str | None = None
+    extensions: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
 
-def _row(name: str, ast_grep: str | None, extensions: str, names: str = "", programs: str = "") -> Language:
-    return Language(name, ast_grep, *(tuple(words.split()) for words in (extensions, names, programs)))
-
-
+_TABLE = Path(__file__).parent / "rules" / "languages.yml"
 # The first row that fits counts. Names are tried before extensions.
-LANGUAGES: tuple[Language, ...] = (
-    _row("python", "python", "py pyi pyw pth", "sconstruct sconscript wscript", "python pypy uv"),
-    _row("javascript", "javascript", "js mjs cjs jsx", "", "node nodejs bun"),
-    _row("typescript", "typescript", "ts mts cts", "", "deno ts-node tsx"),
-    _row("tsx", "tsx", "tsx"),
-    _row("go", "go", "go"),
-    _row("java", "java", "java"),
-    _row("kotlin", "kotlin", "kt kts", "", "kotlin"),
-    _row("ruby", "ruby", "rb rake gemspec ru", "gemfile rakefile vagrantfile podfile brewfile", "ruby"),
-    _row("php", "php", "php phtml php5 php7 inc", "", "php"),
-    _row("csharp", "csharp", "cs csx", "", "dotnet-script"),
-    _row(
-        "bash", "bash", "sh bash zsh ksh bats envrc",
-        ".bashrc .bash_profile .bash_aliases .profile .zshrc .zprofile .zshenv .envrc apkbuild pkgbuild",
-        "sh bash zsh ksh dash ash bats",
-    ),
-    _row("hcl", "hcl", "tf tfvars hcl"),
-    _row("yaml", "yaml", "yml yaml", ".clang-format .clang-tidy .yamllint"),
-    _row("json", "json", "json jsonc json5 ipynb webmanifest", "composer.lock pipfile.lock .babelrc .eslintrc"),
-    _row("c", "c", "c h"),
-    _row("cpp", "cpp", "cc cpp cxx hh hpp hxx ipp"),
-    _row("rust", "rust", "rs"),
-    _row("swift", "swift", "swift"),
-    _row("scala", "scala", "scala sc sbt"),
-    _row("lua", "lua", "lua", "", "lua luajit"),
-    _row("html", "html", "html htm xhtml vue svelte"),
-    _row("css", "css", "css scss less"),
-    _row("dockerfile", None, "dockerfile containerfile", "dockerfile* containerfile*"),
-    _row("nginx", None, "nginx nginxconf", "nginx*.conf */nginx/*.conf */sites-available/* */sites-enabled/*"),
-    _row("makefile", None, "mk mak", "makefile* gnumakefile*", "make"),
-    _row("sql", None, "sql ddl dml psql pgsql"),
-    _row("toml", None, "toml", "pipfile cargo.lock poetry.lock uv.lock"),
-    _row("env", None, "env", ".env*"),
-    _row(
-        "ini", None, "ini cfg conf cnf properties service timer socket desktop editorconfig",
-        ".npmrc .pypirc .netrc .gitconfig .gitmodules .editorconfig .flake8 .coveragerc sshd_config ssh_config",
-    ),
-    _row("cron", None, "cron crontab", "crontab */cron.d/*"),
-    _row("xml", None, "xml xsd xsl xslt svg plist csproj fsproj vbproj props targets config resx pom"),
-    _row("markdown", None, "md mdx markdown"),
-    _row("rst", None, "rst adoc asciidoc tex"),
-    _row("template", None, "j2 jinja jinja2 tmpl tpl erb ejs hbs mustache twig"),
-    _row("graphql", None, "graphql gql graphqls"),
-    _row("protobuf", None, "proto"),
-    _row(
-        "text", None, "txt text csv tsv log lock sum mod work diff patch pub crt pem",
-        "license license-* licence notice authors copying contributors maintainers codeowners changelog readme "
-        ".gitignore .gitattributes .dockerignore .npmignore .prettierignore .eslintignore .helmignore .gitkeep "
-        ".nvmrc .python-version .ruby-version .node-version .tool-versions .mailmap version",
-    ),
-)  # fmt: skip
+LANGUAGES = msgspec.convert(yaml.load(_TABLE.read_text("utf-8"), yaml.CSafeLoader), tuple[Language, ...])
 BY_NAME = {language.name: language for language in LANGUAGES}
 _BY_EXTENSION = {extension: language for language in reversed(LANGUAGES) for extension in language.extensions}
 _BY_PROGRAM = {program: language for language in reversed(LANGUAGES) for program in language.programs}

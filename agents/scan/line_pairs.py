@@ -8,11 +8,14 @@ differ.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
-from council.agents.scan.change import DiffLine, FileChange, Hunk
+from council.agents.scan.change import DiffLine, FileChange
+from council.agents.scan.regex import Regex
+from council.agents.scan.rows import load
 
 LINE_CHARS_MAX = 500  # of a line that is compared; a longer one is data
 COMPARED_MAX = 2_500  # pairs of lines in a block; a larger block is rewritten as a whole
@@ -26,27 +29,17 @@ _NO_CODE = re.compile(
     r"\.min\.js|(?:^|/)(?:license|changes|authors|notice|codeowners|changelog))$"
 )
 _REMARK = re.compile(r"\s*(?:#(?!\[)|//|/\*|\*|--\s|<!--|;)")
+_END = DiffLine(" ", "", None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Adjacent changed lines as (number, text).
-
-    ``after`` is the context line after them.
-    """
+    """Adjacent changed lines as (number, text), and the context line after them."""
 
     path: str
     removed: tuple[tuple[int, str], ...]
     added: tuple[tuple[int, str], ...]
     after: str
-    hunk: Hunk = field(repr=False, compare=False)
-
-    @property
-    def only_takes(self) -> bool:
-        """Whether it puts nothing in, but for lines that it took out and indents otherwise."""
-        taken = Counter(bare(text) for _, text in self.removed)
-        put = Counter(bare(text) for _, text in self.added if text.strip() and not is_remark(text))
-        return put <= taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +54,12 @@ class Pair:
     put: tuple[str, ...]
     block: Block = field(repr=False)
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether no line beside it changes."""
-        return len(self.block.removed) == len(self.block.added) == 1
+
+@cache
+def patterns(name: str) -> dict[str, Regex]:
+    """The regular expressions of a table in rules/removed.yml, by name."""
+    table = load(Path(__file__).parent / "rules" / "removed.yml")
+    return {key: Regex(text) for key, text in table[name].items()}
 
 
 def is_code(change: FileChange) -> bool:
@@ -77,21 +72,19 @@ def is_remark(text: str) -> bool:
 
 
 def blocks_of(change: FileChange) -> Iterator[Block]:
+    """The blocks of a file that remove something. A blank context line separates nothing."""
     for hunk in change.hunks:
-        run: list[DiffLine] = []
-        for line in (*hunk.lines, DiffLine(" ", "", None, None)):
-            if line.tag != " ":
-                run.append(line)
-            elif run and (line.text.strip() or line is hunk.lines[-1] or line.new_no is None):
-                # a blank context line separates nothing
-                removed = tuple(
-                    (each.old_no or 0, each.text[:LINE_CHARS_MAX]) for each in run if each.tag == "-"
-                )
-                added = tuple(
-                    (each.new_no or 0, each.text[:LINE_CHARS_MAX]) for each in run if each.tag == "+"
-                )
-                yield Block(change.path, removed, added, line.text[:LINE_CHARS_MAX], hunk)
-                run = []
+        removed: list[tuple[int, str]] = []
+        added: list[tuple[int, str]] = []
+        for line in (*hunk.lines, _END):
+            if line.tag == "-":
+                removed.append((line.old_no or 0, line.text[:LINE_CHARS_MAX]))
+            elif line.tag == "+":
+                added.append((line.new_no or 0, line.text[:LINE_CHARS_MAX]))
+            elif line.text.strip() or line is _END:
+                if removed or added:
+                    yield Block(change.path, tuple(removed), tuple(added), line.text[:LINE_CHARS_MAX])
+                removed, added = [], []
 
 
 def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
@@ -100,26 +93,28 @@ def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
     compared = 0
     for block in blocks:
         cost = len(block.removed) * len(block.added)
-        if not cost or cost > COMPARED_MAX or compared + cost > PAIRS_MAX:
+        if cost and cost <= COMPARED_MAX and compared + cost <= PAIRS_MAX:
+            compared += cost
+            found += _pairs_in(block)
+    return found
+
+
+def _pairs_in(block: Block) -> Iterator[Pair]:
+    left = [(number, text, frozenset(tokens(text))) for number, text in block.added if text.strip()]
+    is_even = len(block.removed) == len(block.added)
+    for at, (_, old) in enumerate(block.removed):
+        words = tokens(old)
+        told = frozenset(words)
+        if not words or is_remark(old):
             continue
-        compared += cost
-        left = [(number, text, frozenset(tokens(text))) for number, text in block.added if text.strip()]
-        is_even = len(block.removed) == len(block.added)
-        for at, (_, old) in enumerate(block.removed):
-            words = tokens(old)
-            if not words or is_remark(old):
-                continue
-            told = frozenset(words)
-            best = max(left, key=lambda item: _likeness(told, item[2]), default=None)
-            if best is None or _likeness(told, best[2]) < LIKENESS_MIN:
-                best = next((item for item in left if is_even and item[0] == block.added[at][0]), None)
-            if best is None or not told & best[2]:
-                continue
+        best = max(left, key=lambda item: _likeness(told, item[2]), default=None)
+        if best is None or _likeness(told, best[2]) < LIKENESS_MIN:
+            best = next((item for item in left if is_even and item[0] == block.added[at][0]), None)
+        if best is not None and told & best[2]:
             left.remove(best)
             cut, put = difference(words, tokens(best[1]))
             if cut or put:
-                found.append(Pair(block.path, best[0], old, best[1], cut, put, block))
-    return found
+                yield Pair(block.path, best[0], old, best[1], cut, put, block)
 
 
 def tokens(text: str) -> list[str]:

@@ -33,13 +33,12 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
     blocks = [block for change in lined for block in blocks_of(change)]
     pairs = pairs_of(blocks)
     found = [
-        *removed_tests.findings(changes, blocks, pairs),
+        *removed_tests.findings(changes, blocks),
         *removed_guards.findings(changes, blocks, pairs),
     ]
     found += callers.awaits_gone(changes, pairs)
     old: list[PythonPiece] = []
     new: list[PythonPiece] = []
-    whole: set[str] = set()
     unread, is_partial = [], False
     for change, start, sides in sides_of([change for change in changes if is_python(change)]):
         old += [sides.old] if sides.old else []
@@ -47,8 +46,6 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         if sides.unread:
             unread.append(f"{short_quote(change.path)}:{start} is unread: {sides.unread}")
         is_partial = is_partial or (sides.new is None and change.kind != "deleted")
-        if change.is_whole and sides.old and sides.new:
-            whole.add(change.path)
     for change in changes:
         unread += _read_carrier(change, old, new)
         fault = data_fault(change)
@@ -57,8 +54,6 @@ def findings(changes: Sequence[FileChange]) -> tuple[list[Finding], list[str]]:
         elif fault is not None and fault.sure:
             message = f"{fault.message}. Correct it."
             found.append(Finding("syntax", "syntax", "stop", change.path, fault.line, message))
-    # Of such files the comparison of checks knows whether one means something else now.
-    found = [each for each in found if each.rule != "guard-negated" or each.path not in whole]
     try:
         found += _python_findings(old, new, is_partial=is_partial)
     except RecursionError:  # the parser accepts deeper nesting than a tree walk

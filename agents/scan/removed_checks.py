@@ -1,4 +1,4 @@
-"""Finds checks that a change removes.
+"""Finds checks that a change removes from Python.
 
 A check is removed if it is gone from its function while the code that it protected is still there, unless something
 replaces it: a new check on the same subject, or the same check in a helper, decorator, caller or hook of the
@@ -11,9 +11,9 @@ import ast
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
-from council.agents.scan.python import PythonPiece
+from council.agents.scan.python import PythonPiece, walk
 from council.agents.scan.python_checks import (
     AUTH_STEMS,
     Check,
@@ -47,20 +47,21 @@ def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> l
     before = [check for piece in old for check in checks_of(piece)]
     if not before:
         return _hollowed(old, new)
-    after, lost = _NewSide(new), _imports(old) - _imports(new)
-    gone = [check for check in after.without(before) if not _lost_its_library(check, lost)]
+    after = _NewSide(new)
+    gone = after.without(before)
     if len(gone) * len(after.checks) > COMPARED_MAX:
         return [Vanished(check.path, check.line, check.shown, check.kind, False) for check in gone]
-    found = [_judge(check, after) for check in gone]
-    return [item for item in found if item is not None] + _hollowed(old, new)
+    gone = [check for check in gone if not (after.has_another(check) or after.still_tests(check))]
+    lost = _imports(old) - _imports(new) if gone else set()
+    found = [_judge(check, after) for check in gone if not _lost_its_library(check, lost)]
+    return [*filter(None, found), *_hollowed(old, new)]
 
 
 def _judge(check: Check, after: _NewSide) -> Vanished | None:
-    if after.stands_in(check) or after.still_tests(check):
-        return None
-    alive = check.function in after.functions or after.holds(check.path, check.before)
+    is_there = check.function in after.functions
+    alive = is_there or after.holds(check.path, check.before)
     if check.kind == "decorator":
-        survives = check.function in after.functions
+        survives = is_there
     else:
         # Of a check around code that is no refusal, the end of that code must stay too.
         guarded = check.after if check.raises else check.after[-1:]
@@ -68,64 +69,89 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
         survives = survives or (alive and after.holds_edited(check))
     if not survives and not alive and (check.after or check.function):
         return None  # the protected code is gone too
-    sure = survives and check.is_plain and not after.gets_anew(check)
-    return Vanished(check.path, check.line, check.shown, check.kind, sure)
+    return Vanished(check.path, check.line, check.shown, check.kind, survives and check.is_plain)
 
 
 def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
-    nodes = (node for piece in pieces for node in ast.walk(piece.tree))
+    """The names that are imported, but for imports in a block."""
+    nodes = (node for piece in pieces for node in piece.tree.body)
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
 
 
 def _lost_its_library(check: Check, gone: set[str]) -> bool:
     """Whether a check that concerns no permissions uses an import that the change removes."""
-    if check.clause is None or speaks_of_authority(check.words):
+    if not gone or check.clause is None or speaks_of_authority(check.words):
         return False
     return not gone.isdisjoint(names_in(check.clause))
 
 
 def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
-    looked = {function.name for piece in old for function in deciders(piece.tree) if not hollow(function)}
-    return [
-        Vanished(piece.path, number, f"{function.name}(…)", "check", True)
-        for piece in new
-        for function in functions_of(piece.tree)
-        if function.name in looked
-        and hollow(function)
-        and (number := piece.number(function.lineno))
-        and piece.changed.intersection(
-            range(number, number + (function.end_lineno or 0) - function.lineno + 1)
-        )
-    ]
+    """Functions that decided permissions, and now let everything pass."""
+    found = {}
+    for piece in new if old else ():
+        for function in filter(hollow, functions_of(piece.tree)):
+            first = piece.number(function.lineno)
+            last = first + (function.end_lineno or 0) - function.lineno
+            if first and piece.changed.intersection(range(first, last + 1)):
+                found[function.name] = Vanished(piece.path, first, f"{function.name}(…)", "check", True)
+    was = [each for piece in old if found for each in functions_of(piece.tree) if each.name in found]
+    return [found[each.name] for each in was if not hollow(each) and each in deciders(each)]
 
 
 class _NewSide:
     """The new side of a change: its checks, its statements, and which function names which."""
 
     def __init__(self, pieces: Sequence[PythonPiece]) -> None:
+        self._pieces = pieces
         self.checks = [check for piece in pieces for check in checks_of(piece)]
-        self.functions: set[str] = set()  # and classes
         self._fresh = [True] * len(self.checks)
-        self._names: dict[str, set[str]] = defaultdict(set)  # the names in a function, and in a file
-        self._statements: dict[str, set[str]] = defaultdict(set)  # of a file, and of all by ""
-        self._words: dict[str, list[frozenset[str]]] = defaultdict(list)  # of the simple statements of a file
-        self._tests: set[str] = set()  # the conditions of blocks
-        self._raising: set[str] = set()  # those of blocks that raise somewhere
-        for piece in pieces:
-            self._names[_FILE + piece.path] |= set(names_in(piece.tree))
-            for node in ast.walk(piece.tree):
-                if isinstance(node, ast.stmt):
-                    self._statements[piece.path].add(ast.dump(node))
-                    self._words[piece.path] += [] if hasattr(node, "body") else [words_of(node)]
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    self.functions.add(node.name)
-                    self._names[node.name] |= set(names_in(node))
-                if isinstance(node, ast.If):
-                    self._tests.add(ast.dump(node.test))
-                    if any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
-                        self._raising.add(ast.dump(node.test))
-        self._statements[""] = set().union(*self._statements.values())
+
+    @cached_property
+    def functions(self) -> set[str]:
+        """Functions and classes by name."""
+        return {name for name in self._names if name[:1] != _FILE}
+
+    @cached_property
+    def _names(self) -> dict[str, set[str]]:
+        """The names in each function and class, and in each file."""
+        found: dict[str, set[str]] = defaultdict(set)
+        pending: list[tuple[ast.AST, tuple[str, ...]]]
+        for piece in self._pieces:
+            pending = [(piece.tree, (_FILE + piece.path,))]
+            while pending:
+                node, owners = pending.pop()
+                match node:
+                    case (
+                        ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name)
+                    ):
+                        owners = (*owners, name)
+                        found[name] |= set()
+                    case ast.Name(id=name) | ast.Attribute(attr=name):
+                        for owner in owners:
+                            found[owner].add(name)
+                pending += [(below, owners) for below in ast.iter_child_nodes(node)]
+        return found
+
+    @cached_property
+    def _statements(self) -> dict[str, dict[str, ast.stmt]]:
+        """The statements of each file, and by "" of all, by their texts."""
+        found: dict[str, dict[str, ast.stmt]] = {"": {}}
+        for piece in self._pieces:
+            inner = {_key(node): node for node in walk(piece.tree) if isinstance(node, ast.stmt)}
+            found.setdefault(piece.path, {}).update(inner)
+            found[""] |= inner
+        return found
+
+    @cached_property
+    def _tests(self) -> dict[str, bool]:
+        """The conditions of blocks, and whether one raises somewhere."""
+        found: dict[str, bool] = {}
+        for node in self._statements[""].values():
+            if isinstance(node, ast.If):
+                raises = any(isinstance(inner, ast.Raise) for inner in walk(node))
+                found[ast.dump(node.test)] = raises or found.get(ast.dump(node.test), False)
+        return found
 
     def without(self, before: Sequence[Check]) -> list[Check]:
         """Those of ``before`` that are not in a function of the same name any more."""
@@ -141,7 +167,7 @@ class _NewSide:
                 gone.append(check)
         return gone
 
-    def stands_in(self, old: Check) -> bool:
+    def has_another(self, old: Check) -> bool:
         """Whether another check may replace one that is gone."""
         for at, new in enumerate(self.checks):
             is_same = new.key == old.key
@@ -163,24 +189,32 @@ class _NewSide:
 
     def still_tests(self, old: Check) -> bool:
         """Whether a condition is still there, with another block that refuses as much."""
-        test = ast.dump(old.clause) if old.clause else ""
-        return test in self._raising or (old.force == "ends" and test in self._tests)
+        raises = self._tests.get(ast.dump(old.clause)) if old.clause else None
+        return bool(raises) or (old.force == "ends" and raises is not None)
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still in the file; with "", in any file."""
-        known = self._statements[path]
-        return any(ast.dump(statement) in known for statement in statements)
+        known = self._statements.get(path, {})
+        return any(_key(statement) in known for statement in statements)
 
     def holds_edited(self, check: Check) -> bool:
         """Whether for each protected statement one of its file has all its words, and more."""
         told = [words_of(node) for node in check.after]
-        known = self._words[check.path]
+        known = [words_of(node) for node in self._statements.get(check.path, {}).values() if _is_simple(node)]
         return bool(told) and all(len(one) > 1 and any(one <= other for other in known) for one in told)
 
-    def gets_anew(self, check: Check) -> bool:
-        """Whether the value that a check required now comes from another source, which may check it itself."""
-        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
-        return bool(sources) and not self.holds(check.path, sources)
+
+def _is_simple(node: ast.stmt) -> bool:
+    return not hasattr(node, "body")
+
+
+def _key(node: ast.stmt) -> str:
+    """What tells a statement from others: its text, of a block its first line."""
+    if _is_simple(node):
+        return ast.dump(node)
+    return type(node).__name__ + "".join(
+        ast.dump(below) for below in ast.iter_child_nodes(node) if not isinstance(below, ast.stmt)
+    )
 
 
 def _sets(node: ast.stmt, name: str) -> bool:
@@ -198,7 +232,10 @@ def _replaces(new: Check, old: Check) -> bool:
         return False  # it stops in the opposite case, or in fewer cases than the old one
     if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
         return False
-    common = new.words & old.words
+    words = new.words.union(
+        *(words_of(node) for node in new.before if new.subject and _sets(node, new.subject))
+    )
+    common = words & old.words
     if stems := _stems(old.words):
         others = _stems(new.words)
         is_gate = new.kind == "decorator" and new.is_access

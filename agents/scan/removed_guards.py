@@ -1,201 +1,156 @@
-"""Finds guards that a change takes off, turns round or loosens, line by line, in any language.
+"""Finds guards, checks of input and locks that a change takes off, line by line, in any language.
 
-Python's own tree says more about its checks: removed_checks.py finds those.
+Code rules whose ``when`` is "vanishes" know the guards of one language, and Python's tree says more about its checks.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.languages import is_test
-from council.agents.scan.line_pairs import Block, Pair, bare, difference, is_code, is_remark, tokens
+from council.agents.scan.line_pairs import Block, Pair, bare, difference, is_code, is_remark, patterns, tokens
 
 LINES_MAX = 12  # of a block that takes off a guard; a longer one takes its subject too
-# What keeps people out, as the name of a function, decorator, middleware or field.
-_ACCESS = re.compile(
-    r"(?i)(?:require|ensure|check|verify|is|has|must|needs?|only)_?(?:auth|login|logged|admin|staff|owner|perm|role|"
-    r"scope|signature|token|csrf|same_?user|member|sign)|(?:auth|login|admin|permission|scopes?|role|staff)s?_?(?:required|guard|only|filter|"
-    r"middleware|check|backend)|authenticat\w*|authori[sz]\w*|csrf|antiforgery|pre_?authorize|roles_?allowed|"
-    r"is_?authenticated|permission_?(?:classes|required)|^middleware$|helmet|ratelimit|rate_limit|throttl|limiter|@secured|"
-    r"compare_digest|timing_?safe|protect_from_forgery|\bpolicy_scope|clickjacking|x_?frame_?options|securitymiddleware"
-)
-_EXEMPT = re.compile(
-    r"(?i)permit_?all|exempt|skip|disable|optional|allow_?any|anonymous|without|un_?auth|no_?auth"
-)
-# In Python, lines that are guards by themselves; its checks are read from its tree.
-_PYTHON_GUARD = re.compile(
-    r"\s*(?:permission_classes|authentication_classes|throttle_classes|dependencies|decorators)\s*=|"
-    r".{0,120}\b(?:Depends|Security)\s?\(|\s*\w+\.(?:add_middleware|before_request|use)\s?\(|"
-    r"\s*(?:\w+\s*=\s*)?(?:CSRFProtect|CsrfProtect|Talisman|Limiter)\("
-)
-_CHECKS_INPUT = re.compile(
-    r"(?i)@ ?(?:Valid|Validated|NotNull|NotBlank|NotEmpty|Size|Pattern|Email)\b|"
-    r"\b(?:Valid|Validated|NotNull|NotBlank) @|"
-    r"\b(?:validate\w*|valid\w+\s?\(|saniti[sz]e\w*|escape_?(?:html|sql|shell)?\s?\(|html_?escape\w*|htmlspecialchars|"
-    r"secure_filename|bleach\w*|dompurify|full_clean|strip_tags|\bquote\s?\(|escapeshellarg|realpath|is_relative_to)"
-)
-_KEEPS_ORDER = re.compile(
-    r"\bwith\s+[\w.]*(?:lock|mutex|semaphore|atomic|transaction|begin)\w*\b|\b\w*(?:lock|mutex|mu)\.(?:R?Lock|acquire|lock)\(|"
-    r"\bsynchronized\b|^\s*lock\s*\(|@(?:transaction\.atomic|Transactional|synchronized|locked)\b|\bBEGIN\b;?\s*$|"
-    r"(?:DB::|\.)(?:transaction|begin_nested|begin|beginTransaction)\b\s*(?:\(|do|\{)|"
-    r"select_for_update|FOR UPDATE|\.with_lock\b",
-    re.IGNORECASE,
-)
-_NAMES_GUARDS = re.compile(
-    r"\s*(?:import|from|export|use|using|require|require_once|include|package|def|class|func|function|fn|type|interface|public|private|protected|(?:const|let|var)\s*\{|(?:const|let|var)\s.{1,200}\brequire\(|logger|log|print|raise|throw)\b"
-)
-_IF = re.compile(
-    r"\s*\}?\s*(?:if|unless|guard|when|abort_(?:if|unless)|throw_(?:if|unless))\b|"
-    r"\s*(?:require|check|precondition|Preconditions\.\w{1,40}|Contract\.\w{1,40}|Assert\.\w{1,40})\s*\(.{0,200}[<>=!]=?|"
-    r"\s*(?:raise|return|redirect_to|head|abort|render)\b.{0,200}\s(?:if|unless)\s"
-)
-_THROWS = re.compile(
-    r"\b(?:require|check|precondition|Preconditions|Contract|Assert)\b|\b(?:raise|throw|panic|abort(?:_if|_unless)?|log\.Fatal\w*)\b|\breturn\s.{0,40}\berr\b|errors\.New|fmt\.Errorf"
-)
-_REFUSES = re.compile(
-    r"(?i)\b(?:require|precondition|raise|throw|abort|deny|forbidden|unauthori[sz]ed|redirect(?:_to)?|401|403|panic|head|next\(|exit|die|"
-    r"return\s+(?:err|errors?|false|nil|null|fmt\.Err|status|res|http|ResponseEntity|\w*Error))"
-)
-_AUTHORITY = re.compile(
-    r"(?i)(?:^|[^a-z]|_)(?:admin|auth\w*|allow(?:ed)?|banned|blocked|denied|expire[sd]?|forbidden|logged_?in|login|owner|passw\w*|perm\w*|"
-    r"privileged?|revoked|roles?|signature|staff|superuser|trusted|valid|verif\w+|csrf|locked|scopes?|can_?\w+|active)"
-    r"|is(?:Admin|Owner|Valid|Allowed|Auth\w*|Active|Verified)|has(?:Perm|Role|Access)\w*|can[A-Z]\w+|[a-z](?:Allowed|Expired|Owner|Role|Valid|Verified)\b"
-)
-_CONDITION = re.compile(r"\s*(?:\}?\s*else\s+)?(?:if|elif|while|unless|assert|when|guard)\b")
-_NEGATIONS = {("not",), ("!",)}
-_OWNER = re.compile(
-    r"(?i)\b(?:\w+__)?(?:owner|tenant|account|user|author|created_by|organi[sz]ation|org|team|company|customer|is_active|is_deleted|deleted_at|is_public|published|current_user|member)(?:_?id|Id)?\b"
-)
-_QUERY = re.compile(
-    r"(?i)\b(?:filter(?:_by)?|get_object_or_404|find(?:_by|One|First|Unique|_one|ById)?|where|exclude|objects|query|select|AND|scope|update_many|delete_many)\b"
-)
+CONDITION_LINES_MAX = 6  # of a condition and its block
 
 
 def findings(
     changes: Sequence[FileChange], blocks: Sequence[Block], pairs: Sequence[Pair]
 ) -> Iterator[Finding]:
     """What becomes of the guards of a whole change, tests left out."""
-    judged = {change.path for change in changes if change.kind != "deleted" and is_code(change)}
-    judged = {path for path in judged if not is_test(path)}
+    judged = {change.path: change for change in changes if change.kind != "deleted" and is_code(change)}
+    blocks = [block for block in blocks if block.removed and block.path in judged and not is_test(block.path)]
+    if not blocks:
+        return
     put = {token for change in changes for _, text in change.added for token in tokens(text)}
-    paired = set()
+    fresh = {path: _fresh(judged[path]) for path in {block.path for block in blocks}}
+    of_block: dict[int, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        if pair.path in judged and not is_remark(pair.new):
-            found = _cut(pair, put) or _negated(pair)
-            if found is not None:
-                paired.add(id(pair.block))
-                yield found
+        of_block[id(pair.block)].append(pair)
     for block in blocks:
-        if block.path in judged and id(block) not in paired:
-            yield from _taken_off(block, put)
+        put_instead = _Put(put, fresh[block.path])
+        cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
+        found = [each for each in cut if each]
+        taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
+        yield from [*found, taken_off] if taken_off else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """What the change puts in: all its tokens, and whether the file gets a guard that it did not have."""
+
+    tokens: set[str]
+    has_guard: bool
+
+    def guard_gone(self, words: Sequence[str]) -> str:
+        """A guard among the words that nothing replaces, or ""."""
+        gone = [] if self.has_guard else [word for word in words if _is_guard(word)]
+        return gone[0] if gone and self.tokens.isdisjoint(gone) else ""
+
+
+def _is_guard(word: str) -> bool:
+    known = patterns("guards")
+    return known["access"].search(word) is not None and not known["exempt"].search(word)
+
+
+def _fresh(change: FileChange) -> bool:
+    """Whether the lines that a file gets have a guard that those that it loses lack."""
+    old, new = (
+        {word.lower() for _, text in lines for word in tokens(text) if _is_guard(word)}
+        for lines in (change.removed, change.added)
+    )
+    return bool(old) and not new <= old
 
 
 def _finding(rule: str, weight: Weight, path: str, line: int, message: str, cwe: int) -> Finding:
     return Finding(rule, "auth" if cwe in (862, 639) else "guard", weight, path, line, message, cwe)
 
 
-# Guards that are gone
+def _taken_off(block: Block, pairs: Sequence[Pair], put: _Put) -> Finding | None:
+    """A line that is a guard, and is taken out, while the lines around it stay."""
+    kept = {bare(text) for _, text in block.added} | {bare(pair.old) for pair in pairs}
+    known = {bare(text) for _, text in block.removed} | {bare(pair.new) for pair in pairs}
+    adds = [text for _, text in block.added if text.strip() and bare(text) not in known]
+    if not all(map(is_remark, adds)) or not (block.after.strip() or block.added):
+        return None
+    gone = [(number, text) for number, text in block.removed if text.strip() and bare(text) not in kept]
+    gone = [(number, text) for number, text in gone if not is_remark(text)]
+    if not gone or len(gone) > LINES_MAX:
+        return None
+    if patterns("guards")["condition"].search(gone[0][1]) and ":=" not in gone[0][1]:
+        # A line beside it that now has a word of the condition may judge by it.
+        asked = {word for word in tokens(gone[0][1]) if word[0].isalpha()}
+        told = {word for pair in pairs for word in set(pair.put).difference(pair.cut)}
+        return _condition(block.path, gone) if asked.isdisjoint(told) else None
+    for number, text in () if put.has_guard else gone:
+        if found := _line(block, number, text, put, is_short=len(gone) <= 3):
+            return found
+    return None
 
 
-def _names_of_guard(texts: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
-    words = [token for text in texts for token in tokens(text)]
-    return [word for word in words if pattern.search(word) and not _EXEMPT.search(word)]
-
-
-def _taken_off(block: Block, put: set[str]) -> Iterator[Finding]:
-    """A line that is a guard, and is only taken out, while the lines around it stay."""
-    stays = block.after.strip() or block.added
-    if not block.only_takes or len(block.removed) > LINES_MAX or not stays:
-        return
-    added = {bare(text) for _, text in block.added}
-    gone = [(number, text) for number, text in block.removed if text.strip() and bare(text) not in added]
-    code = [(number, text) for number, text in gone if not is_remark(text)]
-    if not code:
-        return
-    number, first = code[0]
+def _condition(path: str, gone: Sequence[tuple[int, str]]) -> Finding | None:
+    known, (number, first) = patterns("guards"), gone[0]
+    is_access = known["authority"].search(first) is not None
+    stops = known["refuses" if is_access else "throws"].search(" ".join(text for _, text in gone))
+    if path.endswith(".py") or len(gone) > CONDITION_LINES_MAX or not stops:
+        return None
     shown = short_quote(first.strip())
-    if _IF.match(first) and ":=" not in first and len(code) <= 6:
-        body = " ".join(text for _, text in code)
-        is_access = _AUTHORITY.search(first) is not None
-        if not block.path.endswith(".py") and (_REFUSES if is_access else _THROWS).search(body):
-            message = f"Takes off the check {shown}, and what it guards stays. Keep it, or move it."
-            weight: Weight = "stop" if is_access else "ask"
-            yield _finding("guard-removed", weight, block.path, number, message, 862 if is_access else 754)
-        return
-    for number, text in code:
-        if _NAMES_GUARDS.match(text):
-            continue
-        shown = short_quote(text.strip())
-        is_item = re.match(r"\s*['\"][\w.]+['\"],?\s*$", text) is not None
-        guards = [word for word in _names_of_guard([text], _ACCESS) if word[0] not in "'\"" or is_item]
-        is_line = not block.path.endswith(".py") or _PYTHON_GUARD.match(text)
-        if guards and not put.intersection(guards) and len(code) <= 3 and is_line:
-            message = f"Takes off the guard {shown}, and what it guards stays. Keep it, or put another in its place."
-            yield _finding("guard-removed", "stop", block.path, number, message, 862)
-            return
-        if guards and not put.intersection(guards) and is_item:
-            message = f"Takes {shown} out of a list of guards. Keep it, or put another in its place."
-            yield _finding("middleware-removed", "stop", block.path, number, message, 862)
-            return
-        if _KEEPS_ORDER.search(text):
-            message = (
-                f"Takes off {shown}, and what it protects stays. Keep it, or say why two can't meet there."
-            )
-            yield _finding("lock-removed", "ask", block.path, number, message, 362)
-            return
+    message = f"Takes off the check {shown}, and what it guards stays. Keep it, or move it."
+    weight: Weight = "stop" if is_access else "ask"
+    return _finding("guard-removed", weight, path, number, message, 862 if is_access else 754)
 
 
-def _cut(pair: Pair, put: set[str]) -> Finding | None:
+def _line(block: Block, number: int, text: str, put: _Put, *, is_short: bool) -> Finding | None:
+    known, shown = patterns("guards"), short_quote(text.strip())
+    if known["names"].search(text):
+        return None
+    is_item = known["item"].search(text) is not None
+    is_guard = is_item or (is_short and (not block.path.endswith(".py") or known["python"].search(text)))
+    words = [word for word in tokens(text) if is_item or word[0] not in "'\""]
+    if is_guard and put.guard_gone(words):
+        rule = "middleware-removed" if is_item else "guard-removed"
+        message = (
+            f"Takes off the guard {shown}, and what it guards stays. Keep it, or put another in its place."
+        )
+        return _finding(rule, "stop", block.path, number, message, 862)
+    if known["lock"].search(text) and not any(known["atomic"].search(added) for _, added in block.added):
+        message = f"Takes off {shown}, and what it protects stays. Keep it, or say why two can't meet there."
+        return _finding("lock-removed", "stop", block.path, number, message, 362)
+    return None
+
+
+def _cut(pair: Pair, put: _Put) -> Finding | None:
     """A guard that is cut out of a line which is otherwise the same."""
-    is_named = _NAMES_GUARDS.match(pair.old) and not (_PYTHON_GUARD.match(pair.old) or "@" in pair.cut)
+    known = patterns("guards")
+    is_named = known["names"].search(pair.old) and not (known["python"].search(pair.old) or "@" in pair.cut)
     if not pair.cut or is_named:
         return None
     shown = short_quote(pair.new.strip())
     cuts, puts = pair.cut, pair.put
     if len(cuts) == len(puts) == 1 and cuts[0][0] in "'\"" and puts[0][0] in "'\"":
         cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
-    name = next(iter(_names_of_guard(cuts, _ACCESS)), "")
-    opens = all(_EXEMPT.search(word) for word in puts if word[0].isalpha())
-    if name and opens and name not in put:
+    name = put.guard_gone(cuts)
+    if name and all(known["exempt"].search(word) for word in puts if word[0].isalpha()):
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
-    cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.hunk.added)
-    is_query = _QUERY.search(pair.old) and _QUERY.search(pair.new) and re.search("[=:]|AND", cut)
-    owners = set(_OWNER.findall(cut))
-    if (
-        is_query
-        and owners.difference(_OWNER.findall(whole)) == owners != set()
-        and not _OWNER.search(" ".join(puts))
-    ):
+    cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
+    is_query = known["query"].search(pair.old) and known["query"].search(pair.new)
+    is_owners = known["owner"].search(cut) and not known["owner"].search(whole)
+    if is_query and is_owners and re.search("[=:]|AND", cut):
         weight: Weight = "ask" if puts else "stop"
-        message = (
-            f"Takes the filter {short_quote(cut)} off a query. Keep it: others' rows are found without it."
-        )
+        shown = short_quote(cut)
+        message = f"Takes the filter {shown} off a query. Keep it: others' rows are found without it."
         return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
-    if (
-        pair.is_alone
-        and _CHECKS_INPUT.search(cut)
-        and set(puts) <= set(cuts)
-        and not _CHECKS_INPUT.search(whole)
-    ):
+    is_less = set(puts) <= set(cuts) and len(pair.block.removed) == len(pair.block.added) == 1
+    if is_less and known["input"].search(cut) and not known["input"].search(whole):
         message = f"Takes a check of input off {shown}. Keep it, or say where it is checked now."
         return _finding("validation-cut", "ask", pair.path, pair.line, message, 20)
+    if is_less and known["lock"].search(cut) and not known["atomic"].search(whole):
+        message = f"Takes {short_quote(cut)} off {shown}. Keep it, or say why two can't meet there."
+        return _finding("lock-removed", "stop", pair.path, pair.line, message, 362)
     return None
-
-
-# Guards that are turned round
-
-
-def _negated(pair: Pair) -> Finding | None:
-    """A condition on permissions that is negated, while no line beside it changes."""
-    sides = {pair.cut, pair.put}
-    if not (pair.is_alone and () in sides and sides & _NEGATIONS and _CONDITION.match(pair.new)):
-        return None
-    if not _AUTHORITY.search(pair.new):
-        return None
-    shown = short_quote(pair.new.strip())
-    message = f"Turns a condition on permissions into its opposite: {shown}. Check that it is meant."
-    return _finding("guard-negated", "ask", pair.path, pair.line, message, 697)

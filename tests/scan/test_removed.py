@@ -208,78 +208,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
          $this->close();
 """),
     ]),
-    ("assertion-commented-out", "ask", [
-        ("tests/test_pay.py", """
-     got = refund(1)
--    assert got == -1
-+    # assert got == -1
-     close()
-"""),
-        ("tests/test_pay.py", """
-         got = refund(1)
--        self.assertEqual(got, -1)
-+        #self.assertEqual(got, -1)
-"""),
-        ("src/pay.test.js", """
-   const got = refund(1)
--  expect(got).toBe(-1)
-+  // expect(got).toBe(-1)
-"""),
-        ("src/test/java/PayTest.java", """
-         var got = refund(1);
--        assertEquals(-1, got);
-+        // assertEquals(-1, got);
-"""),
-        ("spec/pay_spec.rb", """
-     got = refund(1)
--    expect(got).to eq(-1)
-+    # expect(got).to eq(-1)
-   end
-"""),
-    ]),
-    ("assertion-weakened", "ask", [
-        ("tests/test_pay.py", """
--        self.assertEqual(total, 3)
-+        self.assertTrue(total)
-         close()
-"""),
-        ("tests/test_pay.py", """
-     total = add()
--    assert total == 3
-+    assert total
-"""),
-        ("tests/test_pay.py", """
-     total = add()
--    assert total == 3
-+    assert total is not None
-"""),
-        ("tests/test_pay.py", """
-     total = add()
--    assert total == 3
-+    assert total >= 1
-"""),
-        ("tests/test_pay.py", """
-     total = add()
--    with pytest.raises(ValueError):
-+    with pytest.raises(Exception):
-         add(-1)
-"""),
-        ("src/pay.test.js", """
-   const total = add()
--  expect(total).toBe(3)
-+  expect(total).toBeDefined()
-"""),
-        ("src/pay.test.js", """
--  expect(total).toEqual({ a: 1 })
-+  expect(total).toBeTruthy()
-   close()
-"""),
-        ("src/test/java/PayTest.java", """
--        assertEquals(3, total);
-+        assertNotNull(total);
-         close();
-"""),
-    ]),
     ("guard-removed", "stop", [
         ("src/Orders.java", """
      @DeleteMapping("/{id}")
@@ -366,7 +294,7 @@ BAD: list[tuple[str, str, list[Change]]] = [
      send($sum);
 """),
     ]),
-    ("test-emptied", "ask", [
+    ("test-emptied", "stop", [
         ("tests/test_pay.py", """
  def test_refund():
 -    got = refund(1)
@@ -508,7 +436,7 @@ BAD: list[tuple[str, str, list[Change]]] = [
    return user
 """),
     ]),
-    ("lock-removed", "ask", [
+    ("lock-removed", "stop", [
         ("app/stock.py", """
      def take(self, n):
 -        with self._lock:
@@ -547,33 +475,6 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -        }
 +        left -= n;
      }
-"""),
-    ]),
-    ("guard-negated", "ask", [
-        ("app/a.py", """
--    if not user.is_admin:
-+    if user.is_admin:
-         log("x")
-"""),
-        ("src/a.js", """
--  if (!user.isAdmin) {
-+  if (user.isAdmin) {
-     audit()
-"""),
-        ("a.go", """
--    if !allowed {
-+    if allowed {
-         audit()
-"""),
-        ("src/a.ts", """
--  while (!token.expired) {
-+  while (token.expired) {
-     use(token)
-"""),
-        ("a.php", """
--    if ($user->owner) {
-+    if (!$user->owner) {
-         show();
 """),
     ]),
     ("removed-guard", "stop", [
