@@ -313,7 +313,7 @@ READERS: dict[str, Reader] = {
     ),
     "notebook": Reader(lambda text: datafiles.code_in("a.ipynb", notebook(text)), _PYTHON),
     "linters": Reader(
-        lambda text: lint({"a": text, "b": text + "\n"}, timeout_s=60),
+        lambda text: lint([text, text + "\n"], timeout_s=60),
         _PYTHON,
         seconds_max=LINTED_SECONDS_MAX,
     ),

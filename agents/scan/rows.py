@@ -1,7 +1,8 @@
-"""What all rows of the tables of commands, flows and SQL have, and how their files are loaded."""
+"""How tables of ``rules/`` are loaded, and what all rows of the tables of commands, flows and SQL have."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +49,16 @@ def convert(item: Any, kind: type[_T], place: str) -> _T:
         return msgspec.convert(item, kind)
     except msgspec.ValidationError as error:
         raise ValueError(f"{place}: {error}") from error
+
+
+@cache
+def _tables() -> dict[str, str]:
+    return convert(load(Path(__file__).parent / "rules" / "words.yml"), dict[str, str], "words.yml")
+
+
+def words(name: str) -> frozenset[str]:
+    """The words of a table of rules/words.yml."""
+    return frozenset(_tables()[name].split())
 
 
 def shifted(weight: Weight, around: str) -> Weight | None:

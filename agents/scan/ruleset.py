@@ -47,61 +47,37 @@ class RuleError(Exception):
 
 
 class Loader(yaml.CSafeLoader):
-    """Reads YAML by its events. Refuses a key that is there twice, aliases and tags, and what nests too deeply.
+    """Reads YAML; refuses a key that is there twice, of which PyYAML would take the last. Raises yaml.YAMLError."""
 
-    PyYAML would take the last of two keys, and end the process for a text of brackets alone.
-    """
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in keys or not isinstance(key, yaml.ScalarNode):
+                _refuse(f"the key {key.value!s:.80} is there twice, or is no word", key)
+            keys.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
     def items(self) -> Iterator[tuple[Any, int]]:
-        """Each document, or if it is a list each of its items, with its line. Raises yaml.YAMLError."""
-        for event in self._roots():
-            if isinstance(event, yaml.SequenceStartEvent):
-                for each in self._parts():
-                    yield self._value(each, 1), each.start_mark.line + 1
-            else:
-                yield self._value(event, 0), event.start_mark.line + 1
+        """Each document, or if it is a list each of its items, with its line."""
+        while self.check_node():
+            node = self.get_node()
+            for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+                yield self.construct_document(each), each.start_mark.line + 1
 
-    def get_single_data(self) -> Any:
-        """The first document; None if there is none. Raises yaml.YAMLError."""
-        return next((self._value(event, 0) for event in self._roots()), None)
 
-    def _roots(self) -> Iterator[Any]:
-        around = yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent
-        while not isinstance(event := self.get_event(), yaml.StreamEndEvent):
-            if not isinstance(event, around):
-                yield event
-
-    def _value(self, event: Any, depth: int) -> Any:
-        if event.anchor or event.tag:
-            _refuse("anchors, aliases and tags are not read here: write it out", event)
-        marks = event.start_mark, event.end_mark
-        if isinstance(event, yaml.ScalarEvent):
-            tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
-            node = yaml.ScalarNode(tag, event.value, *marks)
-            try:
-                return event.value if tag == _STRING else self.construct_object(node)
-            except ValueError as error:  # a day such as 2026-13-01
-                _refuse(str(error), event)
-        if depth >= DEPTH_MAX:
+def check_foreign(text: str) -> None:
+    """Raises yaml.YAMLError for a text with aliases or tags, and for one that nests deeply, which ends libyaml."""
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH_MAX:
             _refuse(f"it nests more than {DEPTH_MAX} levels deep", event)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return [self._value(each, depth + 1) for each in self._parts()]
-        found: dict[Any, Any] = {}
-        for key in self._parts():
-            name = self._value(key, depth + 1)
-            if not isinstance(name, Hashable) or name in found:
-                _refuse(f"the key {name!s:.80} is there twice, or is no word", key)
-            found[name] = self._value(self.get_event(), depth + 1)
-        return found
-
-    def _parts(self) -> Iterator[Any]:
-        """The events up to the end of a list or mapping."""
-        while not isinstance(event := self.get_event(), yaml.CollectionEndEvent):
-            yield event
+        if getattr(event, "anchor", None) or getattr(event, "tag", None):
+            _refuse("anchors, aliases and tags are not read here: write it out", event)
 
 
-def _refuse(why: str, event: Any) -> NoReturn:
-    raise yaml.constructor.ConstructorError(None, None, why, event.start_mark)
+def _refuse(why: str, at: yaml.Event | yaml.Node) -> NoReturn:
+    raise yaml.constructor.ConstructorError(None, None, why, at.start_mark)
 
 
 class Rule(
@@ -190,8 +166,9 @@ def files_of(folder: Path) -> list[Path]:
 def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
     """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``."""
     beside = file.with_name(file.name.removesuffix(".yml") + EXAMPLES)
-    found = yaml.load(beside.read_text(encoding="utf-8"), Loader) if beside.exists() else {}
-    return found or {}
+    text = beside.read_text(encoding="utf-8") if beside.exists() else ""
+    check_foreign(text)
+    return yaml.load(text, Loader) or {}
 
 
 # Reading
@@ -240,17 +217,15 @@ def parse(text: str, name: str) -> Iterator[Rule]:
 
 def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
     """The documents of a YAML text, and the items of those that are lists, each with its line. Raises RuleError."""
-    loader = Loader(text)
     try:
-        yield from list(loader.items())  # a wrong text is named before a wrong rule
+        check_foreign(text)
+        yield from list(Loader(text).items())  # a wrong text is named before a wrong rule
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise RuleError(
             f"{name}:{line}: it can't be read as YAML: {getattr(error, 'problem', error)}"
         ) from error
-    finally:
-        loader.dispose()
 
 
 def _rule(raw: dict[str, Any], shared: dict[str, Any], place: str) -> Rule:
