@@ -22,6 +22,7 @@ from council.agents.scan.ruleset import (
     EXAMPLES,
     Rule,
     RuleError,
+    check_foreign,
     checked,
     reads,
     yaml_items,
@@ -147,6 +148,8 @@ def texts_of(files: Sequence[tuple[str, int]], read: Callable[[str], bytes]) -> 
 
 def own_of(texts: Sequence[tuple[str, str]], scanners: Sequence[Scanner] = (), folder: str = FOLDER) -> Own:
     """What the texts of a folder of rules, each with its file's name, amount to. Raises RuleError."""
+    for name, text in texts:
+        check_foreign(text, name)
     silences = [(name, text) for name, text in texts if name.rsplit("/", 1)[-1] == SILENCES]
     rules = checked(each for each in texts if each not in silences)
     rows = tuple(row for name, text in silences for row in _silences(text, name))

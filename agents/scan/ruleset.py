@@ -16,6 +16,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
@@ -63,17 +64,6 @@ class Loader(yaml.CSafeLoader):
             node = self.get_node()
             for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
                 yield self.construct_document(each), each.start_mark.line + 1
-
-
-def check_foreign(text: str) -> None:
-    """Raises yaml.YAMLError for a text with aliases or tags, and for one that nests deeply, which ends libyaml."""
-    depth = 0
-    for event in yaml.parse(text, yaml.CSafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEPTH_MAX:
-            _refuse(f"it nests more than {DEPTH_MAX} levels deep", event)
-        if getattr(event, "anchor", None) or getattr(event, "tag", None):
-            _refuse("anchors, aliases and tags are not read here: write it out", event)
 
 
 def _refuse(why: str, at: yaml.Event | yaml.Node) -> NoReturn:
@@ -164,11 +154,16 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
-    """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``."""
+    """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``. Raises RuleError, OSError."""
     beside = file.with_name(file.name.removesuffix(".yml") + EXAMPLES)
-    text = beside.read_text(encoding="utf-8") if beside.exists() else ""
-    check_foreign(text)
-    return yaml.load(text, Loader) or {}
+    text = beside.read_text(encoding="utf-8", errors="replace") if beside.exists() else ""
+    check_foreign(text, beside.name)
+    with _as_rule_error(beside.name):
+        found = yaml.load(text, Loader) or {}
+    try:
+        return msgspec.convert(found, dict[str, dict[Literal["bad", "good"], list[Any]]])
+    except msgspec.ValidationError as error:
+        raise RuleError(f"{beside.name}: expected for each rule's id lists under bad and good") from error
 
 
 # Reading
@@ -215,17 +210,32 @@ def parse(text: str, name: str) -> Iterator[Rule]:
             raise RuleError(f"{place}: rule {raw.get('id', '')!s:.80}: {error}") from error
 
 
+def check_foreign(text: str, name: str) -> None:
+    """Raises RuleError for a text with aliases or tags, and for one that nests deeply, which ends libyaml."""
+    depth = 0
+    with _as_rule_error(name):
+        for event in yaml.parse(text, yaml.CSafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_MAX:
+                _refuse(f"it nests more than {DEPTH_MAX} levels deep", event)
+            if getattr(event, "anchor", None) or getattr(event, "tag", None):
+                _refuse("anchors, aliases and tags are not read here: write it out", event)
+
+
 def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
     """The documents of a YAML text, and the items of those that are lists, each with its line. Raises RuleError."""
+    with _as_rule_error(name):
+        items = list(Loader(text).items())  # a wrong text is named before a wrong rule
+    yield from items
+
+
+@contextmanager
+def _as_rule_error(name: str) -> Iterator[None]:
     try:
-        check_foreign(text)
-        yield from list(Loader(text).items())  # a wrong text is named before a wrong rule
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise RuleError(
-            f"{name}:{line}: it can't be read as YAML: {getattr(error, 'problem', error)}"
-        ) from error
+        yield
+    except (yaml.YAMLError, ValueError) as error:  # a day such as 2026-13-01 is a ValueError
+        mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", error)
+        raise RuleError(f"{name}:{mark.line + 1 if mark else 1}: it can't be read as YAML: {why}") from error
 
 
 def _rule(raw: dict[str, Any], shared: dict[str, Any], place: str) -> Rule:

@@ -130,7 +130,7 @@ def test_a_wrong_regular_expression_of_a_row_is_told_at_its_first_use(tmp_path: 
     (row,) = commands.table(tmp_path).by_program["a"]
     assert row.line is not None
     with pytest.raises(re.error, match="unterminated subpattern"):
-        row.line.compiled()
+        assert row.line.compiled
 
 
 # One-liners, SQL

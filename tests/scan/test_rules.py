@@ -47,7 +47,7 @@ def test_every_regular_expression_of_a_command_compiles() -> None:
     rows = {id(row): row for found in commands.table().by_program.values() for row in found}
     for row in rows.values():
         for regex in filter(None, (row.targets, row.excepted, row.line)):
-            assert regex.compiled(), row.row.id
+            assert regex.compiled, row.row.id
 
 
 def test_a_rule_with_a_wrong_regular_expression_is_named(tmp_path: Path) -> None:
