@@ -154,7 +154,10 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
-    """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``. Raises RuleError, OSError."""
+    """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``.
+
+    Raises RuleError and OSError.
+    """
     beside = file.with_name(file.name.removesuffix(".yml") + EXAMPLES)
     text = beside.read_text(encoding="utf-8", errors="replace") if beside.exists() else ""
     check_foreign(text, beside.name)
