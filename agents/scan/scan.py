@@ -125,24 +125,18 @@ def scan(case: Case, own: Own = NOTHING) -> Findings:
     told = repr((case.summary, case.body, case.action, own.key))
     key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).digest()
     with _keeping:
-        known = _kept.get(key)
-        made = known or Future()
-        if known is None:
-            _kept[key] = made
-            while len(_kept) > KEPT:
-                _kept.popitem(last=False)
-    if known is not None:
-        return known.result()
-    try:
-        found = _scanned(case, own)
-        made.set_result(found)
-        is_kept = not found.failed  # an analyzer that failed is tried again
-    except BaseException as error:  # noqa: BLE001 - raised again in each thread that waits for this scan
-        made.set_exception(error)
-        is_kept = False
-    if not is_kept:
-        with _keeping:
-            _kept.pop(key, None)
+        is_first = key not in _kept
+        made = _kept.setdefault(key, Future())
+        if len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    if is_first:
+        try:
+            made.set_result(_scanned(case, own))
+        except BaseException as error:  # noqa: BLE001 - raised in each thread that waits for this scan
+            made.set_exception(error)
+        if made.exception() or made.result().failed:  # it is tried again
+            with _keeping:
+                _kept.pop(key, None)
     return made.result()
 
 

@@ -8,6 +8,7 @@ A name's first verb decides: ``get_payment`` reads, and ``payment_refund`` pays.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import Literal, get_args
 
 from council.agents.mind import Case
@@ -89,20 +90,11 @@ def _by_name(name: str) -> tuple[Effect, str] | None:
 def _verbs(name: str) -> list[str]:
     """The verbs of the name's last part, one for each clause; if it has none, those of the part before."""
     for part in reversed(_named(name)[-2:]):
-        if found := list(filter(None, map(_verb_of, _clauses(part)))):
+        # A conjunction separates clauses: find_or_create, search_and_replace.
+        clauses = [list(words) for is_link, words in groupby(part, _CONJUNCTIONS.__contains__) if not is_link]
+        if found := list(filter(None, map(_verb_of, clauses))):
             return found
     return []
-
-
-def _clauses(part: list[str]) -> list[list[str]]:
-    """A part of a name, by its conjunctions: ``find_or_create``, ``search_and_replace``."""
-    found: list[list[str]] = [[]]
-    for word in part:
-        if word in _CONJUNCTIONS:
-            found.append([])
-        else:
-            found[-1].append(word)
-    return found
 
 
 def _verb_of(clause: list[str]) -> str | None:
