@@ -19,7 +19,7 @@ from typing import Any
 from council.agents.scan import tools
 from council.agents.scan.change import FileChange, Hunk, short_quote
 from council.agents.scan.finding import Finding
-from council.agents.scan.pieces import Piece, pieces_of
+from council.agents.scan.pieces import Piece, hunks_of
 
 CODES = Path(__file__).parent / "rules" / "linters.yml"
 # A line that is code, and no prose that happens to parse.
@@ -71,20 +71,23 @@ def findings(
     return found, linted.faults
 
 
-def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
-    """What ruff finds on the new sides of Python files and not as often on the old ones, and its faults."""
-    sides: dict[str, str] = {}
-    places: dict[str, tuple[FileChange, Hunk, Piece]] = {}
-    for at, change in enumerate(changes):
-        for number, hunk in enumerate(change.hunks if change.path.endswith((".py", ".pyi")) else ()):
-            for piece in pieces_of([replace(change, hunks=(hunk,))]):
-                name = f"{'new' if piece.is_new else 'old'} {at}.{number}"
-                sides[name], places[name] = piece.text, (change, hunk, piece)
+def of_changes(
+    changes: Iterable[FileChange], pieces: Iterable[Piece], timeout_s: float
+) -> tuple[list[Finding], Sequence[str]]:
+    """What ruff finds in the new pieces of Python files and not as often in the old ones, and its faults."""
+    hunks = hunks_of(changes)
+    places = {
+        f"{'new' if piece.is_new else 'old'} {piece.hunk}": piece
+        for piece in pieces
+        if piece.path.endswith((".py", ".pyi"))
+    }
+    sides = {name: piece.text for name, piece in places.items()}
     linted, found = lint(sides, timeout_s=timeout_s), []
     errors = [report.name for report in linted.reports if report.rule == "invalid-syntax"]
     broken = {name[4:] for name in errors if name.startswith("old ")}
     for report in fresh(linted.reports, sides):
-        change, hunk, piece = places[report.name]
+        piece = places[report.name]
+        change, hunk = hunks[piece.hunk]
         line = piece.number(report.line - 1)
         if report.rule == "F821" and (name := _unbound(change, report.message)):
             message = f"Uses `{name}`, which the change no longer imports or defines. Bring it back."

@@ -181,15 +181,16 @@ def _scanned(case: Case, own: Own) -> Findings:
     unread = [*texts.reading.faults, *filter(None, map(_unreadable, changes))]
     folded = constants.fold(changes)
     shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action, folded)
-    pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
+    shown = pieces_of(changes)
+    pieces = spelled([*shown, *texts.code, *one_liners])
     with ThreadPoolExecutor(3) as pool:
         scanned = pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s)
         analyzers: list[Future[tuple[list[Finding], Sequence[str]]]] = [
             pool.submit(_code, pieces, own, timeout_s),
-            pool.submit(linters.of_changes, changes, timeout_s),
+            pool.submit(linters.of_changes, changes, shown, timeout_s),
         ]
         found = compare(lines.matches(pieces, own.over(line_rules({piece.path for piece in pieces}))), pieces)
-        gone, gone_unread = removed.findings(changes)
+        gone, gone_unread = removed.findings(changes, shown)
         found += [
             *gone,
             *shell,
