@@ -74,7 +74,7 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
 
 def _imports(pieces: Sequence[Piece]) -> set[str]:
     """The names that are imported, but for imports in a block."""
-    nodes = (node for piece in pieces for node in piece.tree.blocks[0])
+    nodes = (each.node for piece in pieces if piece.tree for each in piece.tree.blocks[0])
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
 

@@ -18,7 +18,7 @@ from council.agents.prime import Prime
 from council.agents.scan import linters, tools
 from council.agents.scan.change import read_changes
 from council.agents.scan.linters import lint
-from council.agents.scan.python import parse_sides
+from council.agents.scan.pieces import pieces_of
 from tests.agents.test_slow_texts import calls_counted
 from tests.examples import tried
 from tests.reviewing import review_all
@@ -582,10 +582,7 @@ def h():
     lines += f"+{new[middle + 1]}\n" + "".join(f" {line}\n" for line in new[middle + 2 :])
     text = f"--- a/x.py\n+++ b/x.py\n@@ -{start + 1},{len(cut)} +{start + 1},{len(new)} @@\n{lines}"
     changes = read_changes(text).files
-    assert not [each for each in linters.of_changes(changes, 20.0)[0] if each.family == "syntax"]
-    sides, _ = parse_sides(changes[0], changes[0].hunks[0].lines, 100_000)
-    for piece in (sides.old, sides.new):
-        if piece is not None:
-            assert {number for number in piece.numbers if number} <= set(
-                range(start + 1, start + len(new) + 1)
-            )
+    assert not [each for each in linters.of_changes(changes, pieces_of(changes), 20.0)[0] if each.family == "syntax"]
+    for piece in pieces_of(changes):
+        numbers = {number for number in piece.numbers if number}
+        assert numbers <= set(range(start + 1, start + len(new) + 1))

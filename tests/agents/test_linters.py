@@ -1,11 +1,19 @@
 """The codes of ruff as data: each row's examples, and both sides of a change."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from council.agents.scan.change import read_changes
-from council.agents.scan.finding import CODE, WEIGHTS
+from council.agents.scan.finding import CODE, WEIGHTS, Finding
 from council.agents.scan.linters import codes, findings, lint, of_changes
+from council.agents.scan.pieces import pieces_of
 from tests.patience import HANG_S
+
+
+def linted(diff: str) -> tuple[list[Finding], Sequence[str]]:
+    changes = read_changes(diff).files
+    return of_changes(changes, pieces_of(changes), HANG_S)
 
 
 def test_each_code_is_reported_for_its_bad_examples_and_no_good_one() -> None:
@@ -15,9 +23,9 @@ def test_each_code_is_reported_for_its_bad_examples_and_no_good_one() -> None:
         for side in ("bad", "good")
         for at, text in enumerate(row[side])
     }
-    linted = lint(texts, timeout_s=HANG_S)
-    assert linted.faults == ()
-    reported = {(report.name, report.rule) for report in linted.reports}
+    done = lint(texts, timeout_s=HANG_S)
+    assert done.faults == ()
+    reported = {(report.name, report.rule) for report in done.reports}
     wrong = [name for name in texts if ((name, name.split()[1]) in reported) is not name.startswith("bad")]
     assert wrong == []
 
@@ -60,7 +68,7 @@ def test_the_hunks_of_a_change_are_linted_with_the_lines_of_the_file() -> None:
         "--- a/a.py\n+++ b/a.py\n@@ -40,2 +40,3 @@ def f():\n     x = nowhere\n"
         "+    y = requests.get(u, verify=False) if x is 'a' else eval(x)\n     return y\n"
     )
-    found, faults = of_changes(read_changes(diff).files, HANG_S)
+    found, faults = linted(diff)
     assert faults == ()
     assert {(one.rule, one.place) for one in found} == {("ruff-F632", "a.py:41"), ("ruff-S307", "a.py:41")}
 
@@ -86,7 +94,7 @@ def test_a_name_that_the_change_no_longer_binds_is_found_in_a_hunk(
     count = 4 + put.count("\n")
     head = f"--- a/a.py\n+++ b/a.py\n@@ -21,4 +21,{count} @@\n"
     diff = f"{head}-{gone}\n+{put}\n \n def load(text):\n     return {kept}\n"
-    found, faults = of_changes(read_changes(diff).files, HANG_S)
+    found, faults = linted(diff)
     assert faults == ()
     assert [(one.rule, one.weight, one.place) for one in found] == [
         ("name-gone", "stop", f"a.py:{20 + count}")
@@ -106,7 +114,7 @@ def test_a_name_that_the_change_no_longer_binds_is_found_in_a_hunk(
 def test_a_hunk_that_breaks_the_syntax_is_found(lines: str) -> None:
     old, new = (sum(line[:1] not in (mark, "") for line in lines.split("\n")) for mark in "+-")
     diff = f"--- a/a.py\n+++ b/a.py\n@@ -21,{old} +21,{new} @@\n{lines}"
-    (found,), faults = of_changes(read_changes(diff).files, HANG_S)
+    (found,), faults = linted(diff)
     assert faults == ()
     assert (found.rule, found.family, found.weight, found.path) == (
         "ruff-invalid-syntax",
@@ -137,4 +145,4 @@ def test_brackets_that_another_hunk_closes_break_nothing() -> None:
          x=1,
      )
 """
-    assert of_changes(read_changes(diff).files, HANG_S) == ([], ())
+    assert linted(diff) == ([], ())
