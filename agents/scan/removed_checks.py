@@ -69,7 +69,8 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
         survives = survives or (alive and after.holds_edited(check))
     if not survives and not alive and (check.after or check.function):
         return None  # the protected code is gone too
-    return Vanished(check.path, check.line, check.shown, check.kind, survives and check.is_plain)
+    sure = survives and check.is_plain and not after.gets_anew(check)
+    return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
 
 def _imports(pieces: Sequence[Piece]) -> set[str]:
@@ -199,6 +200,11 @@ class _NewSide:
         told = [words_of(node) for node in check.after]
         known = [words_of(node) for node in self._statements.get(check.path, {}).values() if _is_simple(node)]
         return bool(told) and all(len(one) > 1 and any(one <= other for other in known) for one in told)
+
+    def gets_anew(self, check: Check) -> bool:
+        """Whether the value that a check required now comes from another source, which may check it itself."""
+        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
+        return bool(sources) and not self.holds(check.path, sources)
 
 
 def _is_simple(node: ast.stmt) -> bool:
