@@ -29,7 +29,7 @@ def became_async(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding
     changed: dict[str, list[tuple[str, str]]] = {}  # the paths and classes of functions of a name
     for (path, owner, name), now in after.items():
         was = before.get((path, owner, name), [])
-        if [type(node) for node in was + now] == [ast.FunctionDef, ast.AsyncFunctionDef]:
+        if [*map(type, was), None, *map(type, now)] == [ast.FunctionDef, None, ast.AsyncFunctionDef]:
             changed.setdefault(name, []).append((path, owner))
     for piece in new if changed else ():
         sources = _sources(piece)

@@ -176,7 +176,7 @@ def written_out(piece: Piece) -> str:
     try:
         writer = _Writer(NameFacts(piece.statements))
         for statement in piece.statements:
-            if piece.touches(statement.node.lineno - 1, (statement.node.end_lineno or 0) - 1):
+            if any(isinstance(node, ast.Call) for node in statement.inner):
                 found += _written(statement.node, writer, piece)
     except RecursionError:
         return piece.text
@@ -202,7 +202,7 @@ def _written(statement: ast.stmt, writer: _Writer, piece: Piece) -> Iterator[tup
             if (new := writer.written(node)) is node:
                 continue  # the calls in it are as they were too
             try:
-                told, before = ast.unparse(ast.fix_missing_locations(new)), ast.unparse(node)
+                told, before = ast.unparse(new), ast.unparse(node)
             except ValueError:  # Python 3.11 can't write some texts into an f-string
                 told = before = ""
             if told != before and len(told) <= WRITTEN_CHARS_MAX and "\n" not in told:
