@@ -78,13 +78,15 @@ def as_diff(text: str, path: str, *, whole: bool = False) -> str:
 def python(text: str, *, whole: bool) -> None:
     """What is done with Python but for the analyzers, which are processes of their own."""
     changes = read_changes(as_diff(text, "app.py", whole=whole)).files
-    spelled(pieces_of(changes))
-    removed.findings(changes)
+    pieces = pieces_of(changes)
+    spelled(pieces)
+    removed.findings(changes, pieces)
 
 
 def taken_away(text: str, path: str) -> None:
     """What a change that holds the text takes away, but for syntax errors, which ruff confirms."""
-    removed.findings(read_changes(as_diff(text, path)).files)
+    changes = read_changes(as_diff(text, path)).files
+    removed.findings(changes, pieces_of(changes))
 
 
 def in_file(text: str, path: str) -> None:

@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,7 @@ import msgspec
 from council.agents.scan import tools
 from council.agents.scan.change import FileChange, Hunk, short_quote
 from council.agents.scan.finding import Family, Finding, Weight
-from council.agents.scan.pieces import Piece, pieces_of
+from council.agents.scan.pieces import Piece, hunks_of
 from council.agents.scan.rows import load
 
 SYNTAX = "invalid-syntax"  # the code of what can't be parsed
@@ -62,16 +61,9 @@ def codes() -> dict[str, Row]:
     return {row.code: row for row in msgspec.convert(table, list[Row])}
 
 
-def findings(changes: Iterable[FileChange], timeout_s: float) -> list[Finding]:
-    """What ruff reports on the new sides of Python files, and not as often on the old ones. Raises ToolFailed."""
-    hunks = [
-        (change, hunk) for change in changes if change.path.endswith((".py", ".pyi")) for hunk in change.hunks
-    ]
-    pieces = [
-        replace(piece, hunk=at)
-        for at, (change, hunk) in enumerate(hunks)
-        for piece in pieces_of([replace(change, hunks=(hunk,))])
-    ]
+def findings(changes: Iterable[FileChange], pieces: Iterable[Piece], timeout_s: float) -> list[Finding]:
+    """What ruff reports on the new pieces of Python files, and not as often on the old ones. Raises ToolFailed."""
+    hunks, pieces = hunks_of(changes), [each for each in pieces if each.path.endswith((".py", ".pyi"))]
     reports = lint([piece.text for piece in pieces], timeout_s=timeout_s)
     broken = {
         pieces[each.text].hunk for each in reports if each.code == SYNTAX and not pieces[each.text].is_new

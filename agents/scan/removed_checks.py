@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from council.agents.scan.python import PythonPiece, walk
+from council.agents.scan.pieces import Piece
 from council.agents.scan.python_checks import (
     AUTH_STEMS,
     Check,
+    Function,
     checks_of,
-    deciders,
+    decides,
     dotted,
-    functions_of,
     hollow,
     names_in,
     speaks_of_authority,
@@ -42,7 +42,7 @@ class Vanished:
     sure: bool
 
 
-def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
+def vanished_checks(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
     """The checks of the old pieces that the new ones lack. Pass all pieces of a change, because code may move."""
     before = [check for piece in old for check in checks_of(piece)]
     if not before:
@@ -69,12 +69,13 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
         survives = survives or (alive and after.holds_edited(check))
     if not survives and not alive and (check.after or check.function):
         return None  # the protected code is gone too
-    return Vanished(check.path, check.line, check.shown, check.kind, survives and check.is_plain)
+    sure = survives and check.is_plain and not after.gets_anew(check)
+    return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
 
-def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
+def _imports(pieces: Sequence[Piece]) -> set[str]:
     """The names that are imported, but for imports in a block."""
-    nodes = (node for piece in pieces for node in piece.tree.body)
+    nodes = (each.node for piece in pieces if piece.tree for each in piece.tree.blocks[0])
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
 
@@ -83,26 +84,30 @@ def _lost_its_library(check: Check, gone: set[str]) -> bool:
     """Whether a check that concerns no permissions uses an import that the change removes."""
     if not gone or check.clause is None or speaks_of_authority(check.words):
         return False
-    return not gone.isdisjoint(names_in(check.clause))
+    return not gone.isdisjoint(names_in(ast.walk(check.clause)))
 
 
-def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
+def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
     """Functions that decided permissions, and now let everything pass."""
     found = {}
     for piece in new if old else ():
-        for function in filter(hollow, functions_of(piece.tree)):
-            first = piece.number(function.lineno)
-            last = first + (function.end_lineno or 0) - function.lineno
-            if first and piece.changed.intersection(range(first, last + 1)):
-                found[function.name] = Vanished(piece.path, first, f"{function.name}(…)", "check", True)
-    was = [each for piece in old if found for each in functions_of(piece.tree) if each.name in found]
-    return [found[each.name] for each in was if not hollow(each) and each in deciders(each)]
+        for function in filter(hollow, _functions_of(piece)):
+            first, last = function.lineno - 1, (function.end_lineno or 0) - 1
+            if piece.touches(first, last):
+                line = piece.number(first)
+                found[function.name] = Vanished(piece.path, line, f"{function.name}(…)", "check", True)
+    was = [each for piece in old if found for each in _functions_of(piece) if each.name in found]
+    return [found[each.name] for each in was if not hollow(each) and decides(each)]
+
+
+def _functions_of(piece: Piece) -> Iterator[Function]:
+    return (each.node for each in piece.statements if isinstance(each.node, Function))
 
 
 class _NewSide:
     """The new side of a change: its checks, its statements, and which function names which."""
 
-    def __init__(self, pieces: Sequence[PythonPiece]) -> None:
+    def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
         self.checks = [check for piece in pieces for check in checks_of(piece)]
         self._fresh = [True] * len(self.checks)
@@ -116,21 +121,14 @@ class _NewSide:
     def _names(self) -> dict[str, set[str]]:
         """The names in each function and class, and in each file."""
         found: dict[str, set[str]] = defaultdict(set)
-        pending: list[tuple[ast.AST, tuple[str, ...]]]
         for piece in self._pieces:
-            pending = [(piece.tree, (_FILE + piece.path,))]
-            while pending:
-                node, owners = pending.pop()
-                match node:
-                    case (
-                        ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name)
-                    ):
-                        owners = (*owners, name)
-                        found[name] |= set()
-                    case ast.Name(id=name) | ast.Attribute(attr=name):
-                        for owner in owners:
-                            found[owner].add(name)
-                pending += [(below, owners) for below in ast.iter_child_nodes(node)]
+            for statement in piece.statements:
+                node, owners = statement.node, (_FILE + piece.path, *statement.owners)
+                if isinstance(node, Function | ast.ClassDef):
+                    owners = (*owners, node.name)
+                names = set(names_in(statement.inner))
+                for owner in owners:
+                    found[owner] |= names
         return found
 
     @cached_property
@@ -138,7 +136,7 @@ class _NewSide:
         """The statements of each file, and by "" of all, by their texts."""
         found: dict[str, dict[str, ast.stmt]] = {"": {}}
         for piece in self._pieces:
-            inner = {_key(node): node for node in walk(piece.tree) if isinstance(node, ast.stmt)}
+            inner = {_key(each.node): each.node for each in piece.statements}
             found.setdefault(piece.path, {}).update(inner)
             found[""] |= inner
         return found
@@ -149,7 +147,7 @@ class _NewSide:
         found: dict[str, bool] = {}
         for node in self._statements[""].values():
             if isinstance(node, ast.If):
-                raises = any(isinstance(inner, ast.Raise) for inner in walk(node))
+                raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
                 found[ast.dump(node.test)] = raises or found.get(ast.dump(node.test), False)
         return found
 
@@ -202,6 +200,11 @@ class _NewSide:
         told = [words_of(node) for node in check.after]
         known = [words_of(node) for node in self._statements.get(check.path, {}).values() if _is_simple(node)]
         return bool(told) and all(len(one) > 1 and any(one <= other for other in known) for one in told)
+
+    def gets_anew(self, check: Check) -> bool:
+        """Whether the value that a check required now comes from another source, which may check it itself."""
+        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
+        return bool(sources) and not self.holds(check.path, sources)
 
 
 def _is_simple(node: ast.stmt) -> bool:

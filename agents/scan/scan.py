@@ -161,14 +161,15 @@ def _scanned(case: Case, own: Own) -> Findings:
     timeout_s = max(1.0, min(SECONDS_MAX, case.time_left_s / 2))
     folded = constants.fold(changes)
     shell, shell_unread, one_liners = shell_texts.findings(case, texts.reading, changes, action, folded)
-    pieces = spelled([*pieces_of(changes), *texts.code, *one_liners])
+    shown = pieces_of(changes)
+    pieces = spelled([*shown, *texts.code, *one_liners])
     with ThreadPoolExecutor(3) as pool:
         analyzers = [
             pool.submit(_code, pieces, own, timeout_s),
-            pool.submit(linters.findings, changes, timeout_s),
+            pool.submit(linters.findings, changes, shown, timeout_s),
             pool.submit(scanners.findings, own.scanners, changes, time_left_s=case.time_left_s),
         ]
-        gone, gone_unread = removed.findings(changes)
+        gone, gone_unread = removed.findings(changes, shown)
         rules = own.over(line_rules({piece.path for piece in pieces}))
         found = [
             *compare(lines.matches(pieces, rules), pieces),

@@ -48,7 +48,7 @@ def spelled(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _spelled(piece: Piece, names: dict[str, str]) -> Piece:
     if piece.language and piece.language.name == "python":
-        piece = replace(piece, text=written_out(piece.text))
+        piece = replace(piece, text=written_out(piece))
     if piece.language and piece.language.name in ("typescript", "tsx"):
         piece = replace(piece, text=_CAST.sub("", piece.text))
     if not names:

@@ -17,7 +17,7 @@ from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
 from council.agents.scan import linters, tools
 from council.agents.scan.change import read_changes
-from council.agents.scan.python import parse_sides
+from council.agents.scan.pieces import pieces_of
 from council.agents.static.verdict import REASON_CHARS_MAX
 from tests.agents.test_slow_texts import calls_counted
 from tests.examples import tried
@@ -576,10 +576,9 @@ def h():
     lines += f"+{new[middle + 1]}\n" + "".join(f" {line}\n" for line in new[middle + 2 :])
     text = f"--- a/x.py\n+++ b/x.py\n@@ -{start + 1},{len(cut)} +{start + 1},{len(new)} @@\n{lines}"
     changes = read_changes(text).files
-    assert not [each for each in linters.findings(changes, 20.0) if each.family == "syntax"]
-    sides, _ = parse_sides(changes[0], changes[0].hunks[0].lines, 100_000)
-    for piece in (sides.old, sides.new):
-        if piece is not None:
-            assert {number for number in piece.numbers if number} <= set(
-                range(start + 1, start + len(new) + 1)
-            )
+    assert not [
+        each for each in linters.findings(changes, pieces_of(changes), 20.0) if each.family == "syntax"
+    ]
+    for piece in pieces_of(changes):
+        numbers = {number for number in piece.numbers if number}
+        assert numbers <= set(range(start + 1, start + len(new) + 1))

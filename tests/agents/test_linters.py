@@ -5,6 +5,7 @@ import pytest
 from council.agents.scan.change import read_changes
 from council.agents.scan.finding import CODE, WEIGHTS, Finding
 from council.agents.scan.linters import codes, findings, lint
+from council.agents.scan.pieces import pieces_of
 from council.agents.scan.tools import ToolFailed
 from tests.patience import HANG_S
 
@@ -31,7 +32,8 @@ def test_each_code_has_a_family_a_weight_and_words() -> None:
 
 
 def found_in(diff: str) -> list[Finding]:
-    return findings(read_changes(diff).files, HANG_S)
+    changes = read_changes(diff).files
+    return findings(changes, pieces_of(changes), HANG_S)
 
 
 def change(path: str, tags: str) -> str:
