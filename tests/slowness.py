@@ -39,10 +39,11 @@ from council.agents.scan.linters import lint
 from council.agents.scan.own import FILE_BYTES_MAX, SILENCES, own_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.ruleset import OWN, RuleError, files_of, read
-from council.agents.scan.scan import scan, written
+from council.agents.scan.scan import scan
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import SCRIPT_CHARS_MAX
 from council.agents.scan.spelling import spelled
+from council.agents.scan.texts import written
 from council.agents.scan.tools import CPU_SECONDS_MAX
 from council.agents.static import stakes
 from council.agents.static.verdict import observed

@@ -7,12 +7,11 @@ judged, never what was there before. A file that an action writes counts as adde
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 
 from council.agents.mind import Case
@@ -27,21 +26,11 @@ from council.agents.scan import (
     secrets,
     shell_texts,
 )
-from council.agents.scan.action import Argument, ParsedAction, holds_diff, read_action
-from council.agents.scan.change import (
-    DiffLine,
-    FileChange,
-    Hunk,
-    ScannedText,
-    narrowed,
-    read_changes,
-    short_quote,
-)
+from council.agents.scan.action import read_action
+from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.compare import compare
 from council.agents.scan.finding import WEIGHTS, Family, Finding, Weight
 from council.agents.scan.languages import (
-    BY_NAME,
-    FENCED,
     Language,
     has_generated_name,
     is_a,
@@ -51,9 +40,10 @@ from council.agents.scan.languages import (
     language_of,
 )
 from council.agents.scan.own import NOTHING, Own
-from council.agents.scan.pieces import Piece, piece_of, pieces_of
+from council.agents.scan.pieces import Piece, pieces_of
 from council.agents.scan.ruleset import code_rules, line_rules
 from council.agents.scan.spelling import spelled
+from council.agents.scan.texts import ARGUMENTS, Texts, texts_of
 from council.agents.scan.tools import ToolFailed
 
 FINDINGS_MAX = 200  # a reason names a few; the gravest decides
@@ -63,7 +53,6 @@ FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; uml
 # These weigh the same in tests, documents and generated files.
 _EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
 _IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # and these in files that have a generated file's name
-_ARGUMENTS = "the action's arguments"  # a place
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +129,9 @@ def scan(case: Case, own: Own = NOTHING) -> Findings:
     return made.result()
 
 
-@dataclass(slots=True)
-class _Texts:
-    """The texts of a case, apart: changes of files, code, and words."""
-
-    reading: ScannedText
-    written: list[FileChange] = field(default_factory=list)
-    code: list[Piece] = field(default_factory=list)
-    words: list[tuple[str, str]] = field(default_factory=list)  # (place, text)
-
-    @property
-    def changes(self) -> tuple[FileChange, ...]:
-        return (*self.reading.files, *self.written)
-
-
 def _scanned(case: Case, own: Own) -> Findings:
     action = read_action(case.action)
-    texts = _texts_of(case, action)
+    texts = texts_of(case, action)
     changes = texts.changes
     timeout_s = max(1.0, min(SECONDS_MAX, case.time_left_s / 2))
     folded = constants.fold(changes)
@@ -221,52 +196,7 @@ def _placed(found: Finding) -> Finding:
     return replace(found, weight=WEIGHTS[WEIGHTS.index(found.weight) + 1])
 
 
-# The texts of a case
-
-
-def _texts_of(case: Case, action: ParsedAction) -> _Texts:
-    texts = _Texts(_read(case.body))
-    texts.words += [("the summary", case.summary), ("the body", texts.reading.prose)]
-    told = []  # arguments, without the diffs that are applied: only what these add is judged
-    for argument in action.args:
-        text, place = argument.text, f"the action's {argument.key[:40]!r}"
-        if holds_diff(text):
-            more = _read(text)
-            texts.reading = replace(
-                texts.reading,
-                files=texts.reading.files + more.files,
-                blocks=texts.reading.blocks + more.blocks,
-                faults=texts.reading.faults + more.faults,
-            )
-            text = more.prose if action.applies(argument) else text
-        elif action.writes(argument) or action.names_file(argument):
-            texts.written.append(written(argument))
-        elif (language := BY_NAME.get(action.language_of(argument))) and language.ast_grep:
-            texts.code.append(piece_of(place, language, text))
-        if not action.writes(argument):
-            told.append(f"{argument.key} = {json.dumps(text, ensure_ascii=False)}")
-    left = (each for each in action.commands if not (action.writes(each) or action.applies(each)))
-    told += [f"{each.key} = {json.dumps(each.text, ensure_ascii=False)}" for each in left]
-    texts.words.append((_ARGUMENTS, "\n".join(told)))
-    for block in texts.reading.blocks:
-        language = FENCED.get(block.language)
-        if language and language.name not in ("text", "markdown") and not block.has_diff:
-            texts.code.append(piece_of(f"code block at line {block.line}", language, block.code))
-    return texts
-
-
-def _read(text: str) -> ScannedText:
-    reading = read_changes(text)
-    return replace(reading, files=tuple(map(narrowed, reading.files)))
-
-
-def written(argument: Argument) -> FileChange:
-    """A file that an action writes, as a change that adds it."""
-    added = tuple(DiffLine("+", text, None, at) for at, text in enumerate(argument.text.split("\n"), start=1))
-    return FileChange(argument.path, None, "added", hunks=(Hunk(0, 1, added),), is_whole=True)
-
-
-def _secrets(texts: _Texts) -> Iterator[Finding]:
+def _secrets(texts: Texts) -> Iterator[Finding]:
     for change in texts.changes:
         path = change.path
         if change.kind == "deleted" or change.is_binary:
@@ -277,7 +207,7 @@ def _secrets(texts: _Texts) -> Iterator[Finding]:
     for place, text in texts.words:
         for found in secrets.findings(place, list(enumerate(text.split("\n"), start=1))):
             # Words name people, and arguments hold values: only a secret that is sure weighs as in a file.
-            is_lighter = found.family == "privacy" or place == _ARGUMENTS
+            is_lighter = found.family == "privacy" or place == ARGUMENTS
             yield replace(found, weight="note") if is_lighter and found.weight == "ask" else found
 
 
@@ -295,7 +225,7 @@ def _unreadable(change: FileChange) -> str:
 # What a case consists of
 
 
-def _counted(case: Case, texts: _Texts) -> Findings:
+def _counted(case: Case, texts: Texts) -> Findings:
     """What a case consists of, without findings."""
     files = texts.reading.files
     shown = [c for c in texts.changes if c.hunks and c.kind != "deleted" and not is_docs(c.path)]
