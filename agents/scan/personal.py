@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from council.agents.scan.rows import words as table
+from council.agents.scan.rows import word_list
 from council.agents.scan.shapes import RULES, Grade, Shape, Validator, load
 
 
@@ -25,10 +25,14 @@ def mail(value: str, match: re.Match[str]) -> Grade | None:
     if match.string[max(0, match.start("secret") - 1) : match.start("secret")] in {":", "/"}:
         return None  # of a URL, or of an address of git
     is_reserved = top in {"example", "test", "invalid"}
-    if top in table("file_endings") or not (len(top) == 2 or top in table("top_domains") or is_reserved):
+    if top in word_list("file_endings") or not (
+        len(top) == 2 or top in word_list("top_domains") or is_reserved
+    ):
         return None
-    is_nobody = local in table("nobody") or "noreply" in domain or local.startswith(("noreply", "no-reply"))
-    is_fake = is_reserved or name == "example" or domain in table("fake_domains")
+    is_nobody = (
+        local in word_list("nobody") or "noreply" in domain or local.startswith(("noreply", "no-reply"))
+    )
+    is_fake = is_reserved or name == "example" or domain in word_list("fake_domains")
     return "fake" if is_fake or is_nobody else "likely"
 
 

@@ -56,7 +56,8 @@ def _tables() -> dict[str, str]:
     return convert(load(Path(__file__).parent / "rules" / "words.yml"), dict[str, str], "words.yml")
 
 
-def words(name: str) -> frozenset[str]:
+@cache
+def word_list(name: str) -> frozenset[str]:
     """The words of a table of rules/words.yml."""
     return frozenset(_tables()[name].split())
 

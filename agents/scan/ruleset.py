@@ -34,7 +34,6 @@ EXAMPLES = ".examples.yml"
 # The languages that ast-grep parses, each with an extension that it knows.
 PARSED = {language.ast_grep: f".{language.extensions[0]}" for language in LANGUAGES if language.ast_grep}
 
-_STRING = "tag:yaml.org,2002:str"
 _FOR_ALL = ("family", "weight", "cwe", "when", "paths", "near", "unless")
 _CODE = ("rule", "constraints", "transform", "utils")  # what ast-grep is given of a code rule
 _FOR_PEOPLE = ("severity", "note", "url")  # keys of ast-grep's that have no effect here

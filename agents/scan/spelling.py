@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python_values import written_out
-from council.agents.scan.rows import words
+from council.agents.scan.rows import word_list
 
 ALIASES_MAX = 200
 
@@ -66,7 +66,7 @@ def _aliases(piece: Piece) -> Iterator[tuple[str, str]]:
 
 
 def _in_python(text: str) -> Iterator[tuple[str, str]]:
-    modules = words("python_modules")
+    modules = word_list("python_modules")
     for match in _IMPORT.finditer(text):
         for part in match[1].split(","):
             named = _AS.match(part.strip())
@@ -83,7 +83,7 @@ def _in_javascript(text: str) -> Iterator[tuple[str, str]]:
     for pattern in (_REQUIRE, _IMPORT_JS):
         for match in pattern.finditer(text):
             whole, parts, module = match[1], match[2], match[3]
-            if module not in words("javascript_modules"):
+            if module not in word_list("javascript_modules"):
                 continue
             member = match[4] if pattern is _REQUIRE else None
             name = module.replace("/", ".")

@@ -13,7 +13,7 @@ from typing import Literal
 from council.agents.mind import Case
 from council.agents.scan.action import WORDS, read_action
 from council.agents.scan.reach import reach
-from council.agents.scan.rows import words
+from council.agents.scan.rows import word_list
 
 Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
 CLAUSES_MAX = 20  # of a summary; more is a story
@@ -22,7 +22,7 @@ TEXT_CHARS_MAX = 20_000  # of arguments and body that are searched for their rea
 _GRAVITY: tuple[Kind, ...] = ("destroy", "money", "weaken", "outward", "grant", "change", "none")
 _VERBS: dict[str, Kind] = {verb: kind for kind in _GRAVITY[:-1] for verb in WORDS[f"order_{kind}"]}
 _DATA, _CODE, _GUARDS = (
-    re.compile(rf"\b(?:{'|'.join(sorted(words(name)))})\b") for name in ("data", "code", "guards")
+    re.compile(rf"\b(?:{'|'.join(sorted(word_list(name)))})\b") for name in ("data", "code", "guards")
 )
 _SPLIT = re.compile(r"[.;:!?\n]|,? (?:and|then) |, ")
 
