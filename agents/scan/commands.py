@@ -1,7 +1,7 @@
 """Judges shell commands by the rows of ``rules/commands/``: which destroy, give rights away, or weaken a system.
 
 A row names a program, its verb (words in order), flags and targets, all of which a command must have. ``shell``
-parses scripts and evaluates words, ``flow`` follows secrets, and ``sql`` reads SQL statements.
+parses scripts and hands each command to ``Judge``, ``flow`` follows secrets, and ``sql`` reads SQL statements.
 The gravest row that matches is a command's finding. No finding repeats the command's own text.
 """
 
@@ -20,7 +20,6 @@ from council.agents.scan import flow
 from council.agents.scan.finding import WEIGHTS, Finding, Weight
 from council.agents.scan.regex import Regex
 from council.agents.scan.rows import Rule, convert, load, shifted
-from council.agents.scan.shell import ParseEffort, read_shell
 from council.agents.scan.shell_words import Scene, base_name
 
 RULES = Path(__file__).parent / "rules" / "commands"
@@ -252,8 +251,12 @@ def path_of(word: str, scene: Scene) -> str:
 
 
 @dataclass
-class _Judge:
-    """Takes what ``shell`` reads, and collects the findings."""
+class Judge:
+    """Takes what a script runs, in order, and collects the findings. ``line`` counts from 1; words are evaluated.
+
+    A stage is a command of a pipeline; ``<file`` and ``>file`` in its words are its redirections. ``in_file``: the
+    script stands in a file, and is not run now.
+    """
 
     place: str
     in_file: bool = False
@@ -261,7 +264,7 @@ class _Judge:
     findings: list[Finding] = field(default_factory=list)
     one_liners: list[tuple[str, str, int]] = field(default_factory=list)
 
-    def add(self, row: Rule, line: int, words: str) -> None:
+    def _add(self, row: Rule, line: int, words: str) -> None:
         if weight := self._weight(row, words):
             self.findings.append(Finding(row.id, row.family, weight, self.place, line, row.message, row.cwe))
 
@@ -270,6 +273,7 @@ class _Judge:
         return shifted(weight, words) if row.reach else weight
 
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
+        """A command without its prefixes."""
         self._rows(argv, scene, line)
         for target in _written(argv):
             self.write(target, base_name(argv[0]) not in {"ln", "cp", "mv", "install"}, scene, line)
@@ -297,20 +301,24 @@ class _Judge:
         gravest = min((weight for weight, _ in found), key=WEIGHTS.index, default=None)
         first = {row.family: row for weight, row in reversed(found) if weight == gravest}
         for row in reversed(first.values()):
-            self.add(row, line, words.line)
+            self._add(row, line, words.line)
 
     def prefix(self, argv: list[str], line: int) -> None:
+        """A prefix of a command, such as sudo, with all that follows it."""
         self._rows([f"prefix:{base_name(argv[0])}", *argv[1:]], Scene(), line)
 
     def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
+        """A file that output is redirected to."""
         self._rows([">", *["-a"] * append, target], scene, line)
 
     def flow(self, stages: list[list[str]], scene: Scene, line: int, *, is_shown: bool) -> None:
+        """A pipeline, also one of a single command. ``is_shown``: no other command takes its output."""
         words = " ".join(chain.from_iterable(stages))[:LINE_CHARS_MAX]
         for row in flow.judge(stages, scene, is_shown=is_shown):
-            self.add(row, line, words)
+            self._add(row, line, words)
 
     def query(self, argv: list[str], text: str, line: int) -> None:
+        """What a command is given as its input, if that is written out: SQL, if it is a database client."""
         name = base_name(argv[0])
         if (dialect := table().programs.databases.get(name)) is not None:
             from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
@@ -324,11 +332,9 @@ class _Judge:
             self._rows([name, *text.split()], Scene(), line)
 
     def code(self, language: str, text: str, line: int) -> None:
+        """A one-liner, or a heredoc, of an interpreter that is no shell."""
         self.one_liners.append((language, text, line))
         self._rows([f"code:{language}", "--", " ".join(text.split())], Scene(), line)
-
-    def prints_secret(self, stages: list[list[str]], scene: Scene) -> str:
-        return flow.mark(stages, scene)
 
 
 def _written(argv: list[str]) -> list[str]:
@@ -346,56 +352,3 @@ def _written(argv: list[str]) -> list[str]:
         case _:
             line = " ".join(argv[1:])
             return list(re.findall(how, line))
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The findings in a script, in order of their lines. ``fault`` says why a part was not read, or is "".
-
-    ``one_liners`` are (language, code, line) of the interpreters that it runs.
-    """
-
-    findings: tuple[Finding, ...] = ()
-    fault: str = ""
-    one_liners: tuple[tuple[str, str, int], ...] = ()
-
-
-def read(
-    script: str,
-    place: str = "",
-    scene: Scene | None = None,
-    work: ParseEffort | None = None,
-    *,
-    in_file: bool = False,
-) -> Reading:
-    """What a script does that is dangerous. Never raises.
-
-    ``scene`` and ``work``: see ``shell.read_shell``. ``in_file``: it stands in a file, and is not run now.
-    """
-    judge = _Judge(place, in_file)
-    fault = read_shell(script, judge, scene, work)
-    unique = dict.fromkeys(sorted(judge.findings, key=lambda finding: finding.line))
-    return Reading(tuple(unique), fault, tuple(judge.one_liners))
-
-
-def findings(
-    script: str, place: str, scene: Scene | None = None, work: ParseEffort | None = None
-) -> list[Finding]:
-    """The findings in a script; what could not be read is one that asks."""
-    reading = read(script, place, scene, work)
-    unread = Finding("shell-unread", "command", "ask", place, 0, f"Not read: {reading.fault}. Split it.")
-    return [*reading.findings, *([unread] if reading.fault else [])]
-
-
-def code(language: str, text: str, place: str) -> list[Finding]:
-    """The findings in code that an interpreter is given, by the rows of one-liners."""
-    judge = _Judge(place)
-    judge.code(language, text, 0)
-    return judge.findings
-
-
-def file(how: str, path: str, place: str) -> list[Finding]:
-    """What it means that a tool writes (``>``), shows (``<``) or removes (``rm -r``) a file."""
-    judge = _Judge(place)
-    judge.command([*how.split(), path], Scene(), 0)
-    return judge.findings

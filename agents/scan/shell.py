@@ -5,7 +5,7 @@ The script is parsed (tree-sitter), and each command's words are evaluated as fa
 substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs that a shell reads, and prefixes such as sudo,
 env, xargs, timeout. Variables are known if the script assigns them a literal.
 
-What is found is handed to a ``Judge``: ``commands`` has the one that knows which commands are dangerous.
+What is found is handed to the ``Judge`` of ``commands``, which knows which commands are dangerous.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
 
-from council.agents.scan import shell_words
+from council.agents.scan import flow, shell_words
+from council.agents.scan.commands import Judge
+from council.agents.scan.finding import Finding
 from council.agents.scan.shell_words import (
     DECODERS,
     DOWNLOADERS,
@@ -65,34 +66,6 @@ _BOTH_WAYS = re.compile(r"<>\s{0,4}(/dev/(?:tcp|udp)/(?!localhost/|127\.)\S{1,20
 _LANGUAGE = Language(tree_sitter_bash.language())
 
 
-class Judge(Protocol):
-    """Is handed what a script runs, in order. ``line`` counts from 1; words are evaluated.
-
-    A stage is a command of a pipeline; ``<file`` and ``>file`` in its words are its redirections.
-    """
-
-    def command(self, argv: list[str], scene: Scene, line: int) -> None:
-        """A command without its prefixes."""
-
-    def prefix(self, argv: list[str], line: int) -> None:
-        """A prefix of a command, such as sudo, with all that follows it."""
-
-    def flow(self, stages: list[list[str]], scene: Scene, line: int, *, is_shown: bool) -> None:
-        """A pipeline, also one of a single command. ``is_shown``: no other command takes its output."""
-
-    def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
-        """A file that output is redirected to."""
-
-    def query(self, argv: list[str], text: str, line: int) -> None:
-        """What a command is given as its input, if that is written out: SQL, if it is a database client."""
-
-    def code(self, language: str, text: str, line: int) -> None:
-        """A one-liner, or a heredoc, of an interpreter that is no shell."""
-
-    def prints_secret(self, stages: list[list[str]], scene: Scene) -> str:
-        """The mark of a substitution: "!" if it prints a secret, "?" a token, else ""."""
-
-
 @dataclass(slots=True)
 class ParseEffort:
     """The effort of reading: the parser's steps, those repeated to recover from errors, and the listed nodes."""
@@ -102,18 +75,37 @@ class ParseEffort:
     nodes: int = 0
 
 
-def read_shell(script: str, judge: Judge, scene: Scene | None = None, work: ParseEffort | None = None) -> str:
-    """Hands every command in ``script`` to ``judge``. Never raises.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The findings in a script, in order of their lines. ``fault`` says why a part was not read, or is "".
 
-    Returns why the script, or a part of it, was not read, or "". ``scene`` is what is known before it runs, and is
-    updated, for a script in parts. ``work`` counts the effort of all scripts of the same case.
+    ``one_liners`` are (language, code, line) of the interpreters that it runs.
+    """
+
+    findings: tuple[Finding, ...]
+    fault: str
+    one_liners: tuple[tuple[str, str, int], ...]
+
+
+def read(
+    script: str,
+    place: str = "",
+    scene: Scene | None = None,
+    work: ParseEffort | None = None,
+    *,
+    in_file: bool = False,
+) -> Reading:
+    """What a script does that is dangerous. Never raises.
+
+    ``scene`` is what is known before it runs, and is updated, for a script in parts. ``work`` counts the effort of
+    all scripts of the same case. ``in_file``: it stands in a file, and is not run now.
     """
     script = script.replace("\r\n", "\n").replace("\r", " ")  # "/\r" would be another word than "/"
+    judge = Judge(place, in_file)
     reader = _Reader(judge, scene or Scene(), work or ParseEffort())
     reader.read(script, 0, 0)
-    if reader.commands >= COMMANDS_MAX:
-        return f"shell text with more than {COMMANDS_MAX} commands"
-    return reader.fault
+    unique = dict.fromkeys(sorted(judge.findings, key=lambda finding: finding.line))
+    return Reading(tuple(unique), reader.fault, tuple(judge.one_liners))
 
 
 class _Reader:
@@ -140,6 +132,7 @@ class _Reader:
                 return
             for node in self._walk(tree.root_node):
                 if self.commands >= COMMANDS_MAX:
+                    self.fault = f"shell text with more than {COMMANDS_MAX} commands"
                     return
                 self._visit(node, line if depth else at + node.start_point.row, depth)
 
@@ -325,7 +318,7 @@ class _Reader:
         names = [_program(argv) for argv in stages]
         telling = (name for known in (DOWNLOADERS, DECODERS) for name in names if name in known)
         name = next(telling, names[0] if names else "")
-        return self.judge.prints_secret(stages, self.scene) + name
+        return flow.mark(stages, self.scene) + name
 
     def _plain(self, node: Node) -> list[str]:
         """A command's words as written, without quotes: enough to see which program it runs."""

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -203,12 +202,6 @@ _RUNNERS = (
     r"\b(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
     r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
 )
-# In files of Python, `run` and `call` may be anything, unless the module or shell=True says what they are.
-PYTHON_RUNNERS = (
-    r"\b(?:subprocess\.\w{1,30}|system|popen|Popen|check_call|check_output|getoutput|getstatusoutput|"
-    r"create_subprocess_shell)"
-)
-ANY_RUNNERS = r"\b\w{1,40}(?=\()"
 _QUOTED = (
     r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
     r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
@@ -217,30 +210,20 @@ _TICKED = re.compile(r"`([^`]{2,2000})`")
 _WORD = re.compile(r"[\"']([^\"']{1,300})[\"']|([^\s,\"'][^,\"']*)")
 
 
-@cache
-def _calls(runners: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Calls with a text, and calls with a list of words."""
-    return (
-        re.compile(rf"{runners}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL),
-        re.compile(rf"{runners}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})"),
-    )
+_CALLED = re.compile(rf"{_RUNNERS}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL)
+_LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})")
 
 
-def shell_in_code(code: str, runners: str = _RUNNERS) -> Iterator[tuple[int, str]]:
-    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs.
-
-    ``runners`` is a regular expression of the functions that run commands.
-    """
-    called, listed = _calls(runners)
-    for match in called.finditer(code):
+def shell_in_code(code: str) -> Iterator[tuple[int, str]]:
+    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs."""
+    for match in _CALLED.finditer(code):
         text = next(filter(None, match.groups()), "")
         yield match.start(), re.sub(r"\\([\"'])", r"\1", text)
-    for match in listed.finditer(code):
+    for match in _LISTED.finditer(code):
         argv = [word or "?" for word, _ in _WORD.findall(match[1])]
         if len(argv) > 1 and "=" not in match[1].partition(",")[2].partition(",")[0]:
             yield match.start(), shlex.join(argv)
-    if runners == _RUNNERS:
-        yield from ((match.start(), match[1]) for match in _TICKED.finditer(code))
+    yield from ((match.start(), match[1]) for match in _TICKED.finditer(code))
 
 
 def variables_in(text: str) -> list[str]:

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_sitter import Language, Parser, Point, Tree
 
-from council.agents.scan.commands import read as read_shell
 from council.agents.scan.shell import (
     LINE_CHARS_MAX,
     PIECE_CHARS_MAX,
@@ -15,6 +14,7 @@ from council.agents.scan.shell import (
     STEPS_MAX,
     ParseEffort,
 )
+from council.agents.scan.shell import read as read_shell
 from council.agents.scan.shell_finder import commands_in_prose, in_block, in_lines
 from tests.examples import tried
 
