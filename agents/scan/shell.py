@@ -45,15 +45,17 @@ STEPS_MAX, REPEATS_MAX = 2_000, 160  # for all shell text of one case
 # it. A script of 64,000 characters by people needs at most 42,000.
 NODES_MAX = 100_000
 HEREDOCS_MAX = 200  # each costs a scan of all following lines: 200 take milliseconds, 20,000 take 9 s
-COMMANDS_MAX = 20_000  # a script of the greatest length has hardly more
 DEPTH_MAX = 6  # sh -c in sh -c …: nobody who wants to be read nests deeper
 VALUE_CHARS_MAX = 4_000  # of a variable: usage texts are shorter
 NODE_CHARS = 50  # an expanded variable counts as one node for so many characters of its value
 WORD_PARTS_MAX = 200  # pieces of one word that are evaluated
-# A pipeline in a piece starts with one of these words if the compound command that it ends began in an earlier piece.
-_ENDS = {"}", "fi", "done", "esac"}
-_ENDS_SUBSHELL = re.compile(r"\)\s*\|")
-_CUT = "shell text left unread: a pipeline that starts too far above its end"
+# The end of a compound command that is piped to an interpreter. If it began in an earlier piece, that is not seen.
+_CUT_OFF = re.compile(
+    r"(?:\)|(?:^|[;\s])(?:\}|fi|done|esac))\s{0,40}\|(?!\|)(?:[^\n]{0,200}\|)?&?\s{0,40}(?:\S{0,40}/|sudo\s)?"
+    rf"(?:{'|'.join(sorted(INTERPRETERS))})(?![\w.-])",
+    re.MULTILINE,
+)
+
 
 # The grammar uses C's character tables, and reads beyond their end for characters above ASCII: it crashed on some. No
 # rule needs such a character, only that a word with one equals no other word. X is in no rule's word.
@@ -115,7 +117,6 @@ class _Reader:
         self.judge = judge
         self.scene = scene
         self.work = work
-        self.commands = 0
         self.fault = ""
         self._parser = Parser(_LANGUAGE)
 
@@ -126,14 +127,14 @@ class _Reader:
             return
         for match in _BOTH_WAYS.finditer(script):
             self.judge.write(match[1], False, self.scene, line + 1)
-        for at, piece in _pieces(_FOREIGN.sub("X", script.replace("\0", " "))):
+        pieces = list(_pieces(_FOREIGN.sub("X", script.replace("\0", " "))))
+        if len(pieces) > 1 and _CUT_OFF.search(script):
+            self.fault = "shell text left unread: a pipeline that starts too far above its end"
+        for at, piece in pieces:
             tree = self._parsed(piece.encode("ascii"))
             if tree is None:
                 return
             for node in self._walk(tree.root_node):
-                if self.commands >= COMMANDS_MAX:
-                    self.fault = f"shell text with more than {COMMANDS_MAX} commands"
-                    return
                 self._visit(node, line if depth else at + node.start_point.row, depth)
 
     def _parsed(self, piece: bytes) -> Tree | None:
@@ -163,7 +164,6 @@ class _Reader:
     def _visit(self, node: Node, line: int, depth: int) -> None:  # noqa: C901
         match node.type:
             case "command":
-                self.commands += 1
                 self._command(node, line, depth)
                 if node.parent is None or node.parent.type not in {"pipeline", "redirected_statement"}:
                     self._flow(node, line)
@@ -176,7 +176,7 @@ class _Reader:
                     given = [self.word(each) for each in node.children_by_field_name("value")]
                     known = given[0] if len(given) == 1 and re.match(r"[/~].*\*$", given[0]) else "${item}"
                     secret = next((word for word in given if "(!" in word), known)
-                    self.scene.set(_text(name), secret, VALUE_CHARS_MAX)
+                    self._set(name, secret)
             case "pipeline":
                 self._pipeline(node, line, depth)
             case "redirected_statement":
@@ -189,10 +189,6 @@ class _Reader:
                 self._function(node, line)
             case "test_command":
                 self._inspect(node)
-            case "ERROR" if _ENDS_SUBSHELL.match(_text(node)) and node.next_named_sibling:
-                readers = map(self.argv, self._commands_of(node.next_named_sibling))
-                if any(_program(self._unwrap(argv)) in INTERPRETERS for argv in readers):
-                    self.fault = _CUT
 
     def _inspect(self, node: Node) -> None:
         self.scene.looked_at.update(shell_words.variables_in(_text(node)[:VALUE_CHARS_MAX]))
@@ -215,10 +211,13 @@ class _Reader:
             return
         word = "" if value is None else self.word(value)
         if around != "command":
-            # Cut, because A=$A$A thirty times over would fill the memory.
-            self.scene.set(_text(name), word, VALUE_CHARS_MAX)
+            self._set(name, word)
         if around != "declaration_command":
             self.judge.command(["export", f"{_text(name)}={word}"], self.scene, line + 1)
+
+    def _set(self, name: Node, value: str) -> None:
+        # Cut, because A=$A$A thirty times over would fill the memory.
+        self.scene.variables[_text(name)] = value[: VALUE_CHARS_MAX + 1]
 
     def _command(self, node: Node, line: int, depth: int) -> None:
         argv = self.argv(node)
@@ -297,11 +296,12 @@ class _Reader:
     def _expansion(self, node: Node) -> str:
         text = _text(node)
         name = next((_text(c) for c in self._children(node) if c.type == "variable_name"), text.strip("${}"))
-        if name in self.scene.cut:
-            self.fault = f"shell text left unread: a variable of more than {VALUE_CHARS_MAX} characters"
         if name in self.scene.variables:
-            self.work.nodes += len(self.scene.variables[name]) // NODE_CHARS
-            return self.scene.variables[name]
+            known = self.scene.variables[name]
+            self.work.nodes += len(known) // NODE_CHARS
+            if len(known) > VALUE_CHARS_MAX:
+                self.fault = f"shell text left unread: a variable of more than {VALUE_CHARS_MAX} characters"
+            return known
         if ":?" in text or "?" in text[len(name) + 2 : len(name) + 3]:
             return f"${{{name}:?}}"
         default = text[len(name) + 2 : -1] if text.startswith("${") else ""
@@ -331,14 +331,10 @@ class _Reader:
         stages = self._stages(node)
         for argv in stages:
             name = _program(argv)
-            if name in _ENDS:
-                text = _CUT
-            elif name in {"echo", "printf"} and not text:
+            if name in {"echo", "printf"} and not text:
                 text = " ".join(a for a in argv[1:] if not a.startswith("-") and "%s" not in a)
             elif name in INTERPRETERS and shell_words.reads_stdin(argv):
-                if text == _CUT:
-                    self.fault = _CUT
-                elif text and name in SHELLS:
+                if text and name in SHELLS:
                     self.read(text, line, depth + 1)
                 elif text:
                     self._code(language_of(argv), text, line, depth)

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import msgspec
@@ -50,8 +50,8 @@ class Scene:
     """The state of a script so far: variables, the directory, and whether unset variables stop it.
 
     ``looked_at`` are variables that a test has examined. ``is_whole``: the whole script so far is known, so a
-    variable that is not set here is unset. ``cut`` are variables whose values are too long to keep. ``secrets`` are
-    files that a command has put secrets into, each with its kind in the table of flows.
+    variable that is not set here is unset. ``secrets`` are files that a command has put
+    secrets into, each with its kind in the table of flows.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
@@ -59,13 +59,7 @@ class Scene:
     stops_on_unset: bool = False
     looked_at: set[str] = field(default_factory=set)
     is_whole: bool = False
-    cut: set[str] = field(default_factory=set)
     secrets: dict[str, str] = field(default_factory=dict)
-
-    def set(self, name: str, value: str, chars_max: int) -> None:
-        """Stores a variable's value, and whether it is longer than the stored part."""
-        self.variables[name] = value[:chars_max]
-        (self.cut.add if len(value) > chars_max else self.cut.discard)(name)
 
 
 def base_name(word: str) -> str:
@@ -149,12 +143,9 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
     elif name == "ssh":
         yield " ".join(_after_options(rest, _TABLE.ssh_options)[1:])
     elif name == "find":
-        while (
-            ran := next((at for at, word in enumerate(rest) if word in {"-exec", "-execdir", "-ok"}), -1) + 1
-        ):
-            end = next((at for at in range(ran, len(rest)) if rest[at] in {";", "+"}), len(rest))
-            yield shlex.join(rest[ran:end])
-            rest = rest[end:]
+        for at, word in enumerate(rest):
+            if word in {"-exec", "-execdir", "-ok"}:
+                yield shlex.join(takewhile(lambda each: each not in {";", "+"}, rest[at + 1 :]))
     elif name in _TABLE.containers.split() and {"exec", "run"} & set(rest):
         yield shlex.join(_inside(rest))
     elif (where := _TABLE.scripts.get(name, "")) == "last":
