@@ -161,12 +161,12 @@ class _Reader:
             self.fault = "shell text left unread: it takes the parser too many steps"
             return None
 
-    def _visit(self, node: Node, line: int, depth: int) -> None:  # noqa: C901
+    def _visit(self, node: Node, line: int, depth: int) -> None:
         match node.type:
             case "command":
                 self._command(node, line, depth)
                 if node.parent is None or node.parent.type not in {"pipeline", "redirected_statement"}:
-                    self._flow(node, line)
+                    self._flow(node, line, depth)
             case "declaration_command" | "unset_command":
                 self._declare(node, line)
             case "variable_assignment":
@@ -178,7 +178,7 @@ class _Reader:
                     secret = next((word for word in given if "(!" in word), known)
                     self._set(name, secret)
             case "pipeline":
-                self._pipeline(node, line, depth)
+                self._flow(node, line, depth)
             case "redirected_statement":
                 self._redirected(node, line, depth)
             case "file_redirect":
@@ -325,27 +325,20 @@ class _Reader:
         words = [c for c in self._children(node) if c.type != "variable_assignment"]
         return [_text(child).strip("\"'").replace("\\", "") for child in words]
 
-    def _pipeline(self, node: Node, line: int, depth: int) -> None:
+    def _flow(self, node: Node, line: int, depth: int) -> None:
         """What goes through a pipeline. A literal text that reaches a shell is a script."""
         text = ""
         stages = self._stages(node)
         for argv in stages:
-            name = _program(argv)
-            if name in {"echo", "printf"} and not text:
+            if _program(argv) in {"echo", "printf"} and not text:
                 text = " ".join(a for a in argv[1:] if not a.startswith("-") and "%s" not in a)
-            elif name in INTERPRETERS and shell_words.reads_stdin(argv):
-                if text and name in SHELLS:
-                    self.read(text, line, depth + 1)
-                elif text:
-                    self._code(language_of(argv), text, line, depth)
-                text = ""
             elif text:
-                self._given(argv, text, False, line, depth)
-        self.judge.flow(stages, self.scene, line + 1, is_shown=_is_shown(node))
-
-    def _flow(self, node: Node, line: int) -> None:
-        if stages := self._stages(node):
-            self.judge.flow(stages, self.scene, line + 1, is_shown=_is_shown(node))
+                self._given(argv, text, _reads_a_script(argv), line, depth)
+        # What another command takes is not shown.
+        around = [node.parent, node.parent.parent if node.parent is not None else None]
+        is_shown = not any(each is not None and each.type.endswith("_substitution") for each in around)
+        if stages:
+            self.judge.flow(stages, self.scene, line + 1, is_shown=is_shown)
 
     def _stages(self, node: Node) -> list[list[str]]:
         """The commands of a pipeline or of a single command, with ``<file`` and ``>file`` for their redirections."""
@@ -355,11 +348,9 @@ class _Reader:
                 stages += self._stages(part)
             elif part.type in {"command", "subshell", "compound_statement", "redirected_statement"}:
                 found = [part] if part.type == "command" else list(self._commands_of(part))
-                argvs = (self.argv(command) for command in found)
-                # xargs gives what comes through the pipe as words.
-                stages += [
-                    (self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs") for argv in argvs
-                ]
+                for argv in map(self.argv, found):
+                    # xargs gives what comes through the pipe as words.
+                    stages.append((self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs"))
                 if found and part.type == "redirected_statement":
                     stages[-1] = stages[-1] + [f"{way}{file}" for way, file, _ in self._redirects(part)]
         return stages
@@ -379,7 +370,7 @@ class _Reader:
         if body is None or body.type not in {"command", "pipeline", "list", "subshell", "compound_statement"}:
             return
         if body.type != "list":
-            self._flow(node, line)
+            self._flow(node, line, depth)
         command = body if body.type == "command" else next(iter(self._commands_of(body)), None)
         argv = self._unwrap(self.argv(command)) if command is not None else []
         name = _program(argv)
@@ -455,12 +446,6 @@ def _too_much(script: str, depth: int) -> str:
     if any(len(line) > LINE_CHARS_MAX for line in script.split("\n")):
         return f"shell text with a line of more than {LINE_CHARS_MAX} characters"
     return ""
-
-
-def _is_shown(node: Node) -> bool:
-    """Whether what a pipeline prints is no part of another command."""
-    around = [node.parent, node.parent.parent if node.parent is not None else None]
-    return not any(each is not None and each.type.endswith("_substitution") for each in around)
 
 
 def _program(argv: list[str]) -> str:

@@ -69,14 +69,10 @@ def findings(
 
 
 def _in_file(change: FileChange, scripts: _Shell) -> Iterator[Finding]:
+    """What the new side does that the old one did not, also on unchanged lines."""
     is_fixture = is_test(change.path) and change.path.endswith(".sql")
     if change.kind == "deleted" or change.is_binary or is_docs(change.path) or is_fixture:
         return  # documentation shows commands, but nobody runs them
-    yield from _in_scripts(change, scripts)
-
-
-def _in_scripts(change: FileChange, scripts: _Shell) -> Iterator[Finding]:
-    """What the new side does that the old one did not, also on unchanged lines."""
     before, after = Scene(), Scene()
     had = Counter(
         found.rule
