@@ -220,12 +220,13 @@ class _Reader:
         self.scene.variables[_text(name)] = value[: VALUE_CHARS_MAX + 1]
 
     def _command(self, node: Node, line: int, depth: int) -> None:
-        argv = self.argv(node)
-        for prefix in shell_words.prefixes(argv):
+        *prefixes, argv = shell_words.unwrapped(self.argv(node))
+        for prefix in prefixes:
             self.judge.prefix(prefix, line + 1)
             if " " in prefix[-1]:  # `watch 'a; b'`
                 self.read(prefix[-1], line, depth + 1)
-        argv = self._unwrap(argv)
+        if len(prefixes) == shell_words.PREFIXES_MAX:
+            self.fault = f"shell text left unread: {len(prefixes)} prefixes of a command or more"
         if not argv:
             return
         for child in self._children(node):
@@ -242,14 +243,12 @@ class _Reader:
 
     def _code(self, language: str, code: str, line: int, depth: int) -> None:
         self.judge.code(language, code, line + 1)
-        for _, nested in shell_in_code(code[:20_000]):
+        for nested in shell_in_code(code[:20_000]):
             self.read(nested, line, depth + 1)
 
-    def _unwrap(self, argv: list[str]) -> list[str]:
-        inner = shell_words.unwrap(argv)
-        if inner and shell_words.is_prefix(inner[0]):
-            self.fault = f"shell text left unread: more than {shell_words.PREFIXES_MAX} prefixes of a command"
-        return inner
+    def _inner(self, node: Node) -> list[str]:
+        """The command's words without its prefixes."""
+        return shell_words.unwrapped(self.argv(node))[-1]
 
     def argv(self, node: Node) -> list[str]:
         """The command's words as far as they are known; unknown parts stay ``${name}`` or ``$(program)``."""
@@ -314,7 +313,7 @@ class _Reader:
         commands += [
             ["cat", _text(part).lstrip("< ")] for part in self._children(node) if part.type == "file_redirect"
         ]
-        stages = [self._unwrap(argv) or argv for argv in commands]
+        stages = [shell_words.unwrapped(argv)[-1] or argv for argv in commands]
         names = [_program(argv) for argv in stages]
         telling = (name for known in (DOWNLOADERS, DECODERS) for name in names if name in known)
         name = next(telling, names[0] if names else "")
@@ -350,7 +349,9 @@ class _Reader:
                 found = [part] if part.type == "command" else list(self._commands_of(part))
                 for argv in map(self.argv, found):
                     # xargs gives what comes through the pipe as words.
-                    stages.append((self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs"))
+                    stages.append(
+                        (shell_words.unwrapped(argv)[-1] or argv) + ["<-"] * (_program(argv) == "xargs")
+                    )
                 if found and part.type == "redirected_statement":
                     stages[-1] = stages[-1] + [f"{way}{file}" for way, file, _ in self._redirects(part)]
         return stages
@@ -372,7 +373,7 @@ class _Reader:
         if body.type != "list":
             self._flow(node, line, depth)
         command = body if body.type == "command" else next(iter(self._commands_of(body)), None)
-        argv = self._unwrap(self.argv(command)) if command is not None else []
+        argv = self._inner(command) if command is not None else []
         name = _program(argv)
         takes_input = name == "ssh" or _reads_a_script(argv)
         if name in SHELLS and "-i" in argv and re.search("/dev/(?:tcp|udp)/", _text(node)):
@@ -380,7 +381,7 @@ class _Reader:
         for redirect in self._children(node):
             if redirect.type == "heredoc_redirect":
                 text = "".join(_text(c) for c in self._children(redirect) if c.type == "heredoc_body")
-                readers = (self._unwrap(self.argv(c)) for c in self._commands_of(redirect))
+                readers = map(self._inner, self._commands_of(redirect))
                 takes_input = takes_input or any(map(_reads_a_script, readers))
             elif redirect.type == "herestring_redirect":
                 text = self.word(redirect)

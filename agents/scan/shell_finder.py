@@ -236,13 +236,12 @@ def _python(path: str, lines: Numbered) -> Iterator[Script]:
     # A notebook gives lines with ! to a shell.
     yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
     code = [(number, "" if line.startswith(("!", "%")) else line) for number, line in lines]
-    text = "\n".join(line for _, line in code)
-    if not _RUNS.search(text):
+    if not any(_RUNS.search(line) for _, line in code):
         return
     added = [DiffLine("+", line, None, number) for number, line in code]
     piece = parse_sides(FileChange(path, None, "added"), added, PARSE_TOKENS_MAX)[0].new
     if piece is None:  # it is searched as code of any language
-        found = [(code[text.count("\n", 0, at)][0], command) for at, command in shell_in_code(text)]
+        found = [(number, command) for number, line in code for command in shell_in_code(line)]
     else:
         calls = [node for node in walk(piece.tree) if isinstance(node, ast.Call)]
         found = [(piece.number(call.lineno), _run_by(call)) for call in calls]

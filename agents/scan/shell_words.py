@@ -67,16 +67,11 @@ def base_name(word: str) -> str:
     return word.rsplit("/", 1)[-1]
 
 
-def is_prefix(word: str) -> bool:
-    """Whether a program only runs the command in its words."""
-    return base_name(word).lstrip("@") in _TABLE.prefixes
-
-
 def _strip_one(argv: list[str]) -> list[str] | None:
     """The command that a prefix runs; None if the first word is no prefix."""
-    if not is_prefix(argv[0]):
-        return None
     name = base_name(argv[0]).lstrip("@")
+    if name not in _TABLE.prefixes:
+        return None
     if name == "command" and any(arg in {"-v", "-V"} for arg in argv[1:2]):
         return []  # it only shows the path of a program
     at = 1
@@ -94,22 +89,15 @@ def _strip_one(argv: list[str]) -> list[str] | None:
     return argv[at + _TABLE.positionals.get(name, 0) :]
 
 
-def _stripped(argv: list[str]) -> list[list[str]]:
-    """The command, and the command after each prefix is removed."""
+def unwrapped(argv: list[str]) -> list[list[str]]:
+    """The command with all its prefixes (sudo, env, xargs, …), then without the first, and so on; last without all.
+
+    At most ``PREFIXES_MAX`` are taken off.
+    """
     stages = [argv]
     while stages[-1] and len(stages) <= PREFIXES_MAX and (inner := _strip_one(stages[-1])) is not None:
         stages.append(inner)
     return stages
-
-
-def unwrap(argv: list[str]) -> list[str]:
-    """The command after its prefixes (sudo, env, xargs, …)."""
-    return _stripped(argv)[-1]
-
-
-def prefixes(argv: list[str]) -> list[list[str]]:
-    """The command with all its prefixes, then without the first, and so on, but not without all."""
-    return _stripped(argv)[:-1]
 
 
 def _has_letter(letter: str, word: str) -> bool:
@@ -205,16 +193,15 @@ _CALLED = re.compile(rf"{_RUNNERS}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,
 _LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})")
 
 
-def shell_in_code(code: str) -> Iterator[tuple[int, str]]:
-    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs."""
+def shell_in_code(code: str) -> Iterator[str]:
+    """What code in any language seems to give to a shell, also of a list of words that it runs."""
     for match in _CALLED.finditer(code):
-        text = next(filter(None, match.groups()), "")
-        yield match.start(), re.sub(r"\\([\"'])", r"\1", text)
+        yield re.sub(r"\\([\"'])", r"\1", next(filter(None, match.groups()), ""))
     for match in _LISTED.finditer(code):
         argv = [word or "?" for word, _ in _WORD.findall(match[1])]
         if len(argv) > 1 and "=" not in match[1].partition(",")[2].partition(",")[0]:
-            yield match.start(), shlex.join(argv)
-    yield from ((match.start(), match[1]) for match in _TICKED.finditer(code))
+            yield shlex.join(argv)
+    yield from _TICKED.findall(code)
 
 
 def variables_in(text: str) -> list[str]:
