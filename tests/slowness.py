@@ -31,7 +31,7 @@ from council.agents.prime import Prime
 from council.agents.prompting import summary as summarizer
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.tokens import ESTIMATE, _counting
-from council.agents.scan import commands, constants, datafiles, hidden, lines, removed, shell_finder, sql
+from council.agents.scan import constants, datafiles, hidden, lines, removed, shell, shell_finder, sql
 from council.agents.scan.action import Argument, read_action
 from council.agents.scan.change import read_changes
 from council.agents.scan.compare import compare
@@ -266,7 +266,7 @@ _PROSE = said(
 )
 
 READERS: dict[str, Reader] = {
-    "shell": Reader(commands.read, _SHELL, SCRIPT_CHARS_MAX),
+    "shell": Reader(shell.read, _SHELL, SCRIPT_CHARS_MAX),
     "shell case": Reader(lambda text: scan(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000),
     "diff": Reader(read_changes, _DIFF),
     "python": Reader(lambda text: python(text, whole=True), _PYTHON),

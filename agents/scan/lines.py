@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 
 from council.agents.scan.compare import Match
-from council.agents.scan.line_pairs import Block, difference, pairs_of
+from council.agents.scan.line_pairs import difference
 from council.agents.scan.pieces import Piece
 from council.agents.scan.ruleset import Rule, reads
 
 LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
 CHUNK_CHARS = 4_000  # a pattern that runs on over lines takes the square of a chunk's length at most
+PAIRS_MAX = 400  # lines of a run are compared with each other up to this number
+ALIKE = 0.5  # the share of a line that must be left of it
 
 _COMMENT = re.compile(r"\s*(?:#(?!!)|//|;|<!--)")
 _Numbered = list[tuple[int, str]]
@@ -66,7 +68,7 @@ def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
     """Lines that became others, each with what it lost and got."""
     for removed, added in zip(_runs(old), _runs(new), strict=False):
         for was, at, now in _paired(removed, added):
-            cut, put = ("".join(words).strip() for words in difference(*map(_TOKEN.findall, (was, now))))
+            cut, put = map(str.strip, _difference(was, now))
             for rule in rules if cut or put else ():
                 asked = ((rule.cut, cut), (rule.put, put))
                 fits = all(regex is None or regex.fullmatch(text) for regex, text in asked)
@@ -76,11 +78,28 @@ def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
 
 def _paired(removed: _Numbered, added: _Numbered) -> Iterator[tuple[str, int, str]]:
     """Each removed line with the one that it became: by order if they are as many, otherwise the most alike."""
+    left = [text for _, text in removed]
     if len(removed) == len(added):
-        yield from ((was, at, now) for (_, was), (at, now) in zip(removed, added, strict=True))
-    else:
-        for pair in pairs_of([Block("", tuple(removed), tuple(added), "")]):
-            yield pair.old, pair.line, pair.new
+        yield from ((was, at, now) for was, (at, now) in zip(left, added, strict=True))
+    elif len(removed) * len(added) <= PAIRS_MAX:
+        for at, now in added:
+            share, place = max(
+                ((_alike(was, now), place) for place, was in enumerate(left)), default=(0.0, 0)
+            )
+            if share >= ALIKE:
+                yield left.pop(place), at, now
+
+
+def _alike(was: str, now: str) -> float:
+    """The share of two lines that is equal at their ends."""
+    most = max(map(len, _difference(was, now)))
+    return 1 - most / max(len(was), len(now), 1)
+
+
+def _difference(was: str, now: str) -> tuple[str, str]:
+    """What was cut out of a line, and what was put in its place, in whole tokens."""
+    cut, put = difference(_TOKEN.findall(was), _TOKEN.findall(now))
+    return "".join(cut), "".join(put)
 
 
 def _runs(piece: Piece) -> list[_Numbered]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import yaml
 
 from council.agents.scan.finding import WEIGHTS, Family, Weight
-from council.agents.scan.reach import reach
 from council.agents.scan.ruleset import Loader
 
 _T = TypeVar("_T")
@@ -60,6 +60,22 @@ def _tables() -> dict[str, str]:
 def word_list(name: str) -> frozenset[str]:
     """The words of a table of rules/words.yml."""
     return frozenset(_tables()[name].split())
+
+
+_REACH = {
+    name: re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])")
+    for name, words in convert(
+        load(Path(__file__).parent / "rules" / "reach.yml"), dict[str, str], "reach.yml"
+    ).items()
+}
+
+
+def reach(text: str) -> Literal["limited", "wide", "unsaid"]:
+    """Whether words name production and everybody, or only staging, tests and the like."""
+    low = text.lower()
+    if _REACH["wide"].search(low):
+        return "wide"
+    return "limited" if _REACH["limited"].search(low) else "unsaid"
 
 
 def shifted(weight: Weight, around: str) -> Weight | None:

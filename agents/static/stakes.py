@@ -12,8 +12,7 @@ from typing import Literal
 
 from council.agents.mind import Case
 from council.agents.scan.action import WORDS, read_action
-from council.agents.scan.reach import reach
-from council.agents.scan.rows import word_list
+from council.agents.scan.rows import reach, word_list
 
 Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
 CLAUSES_MAX = 20  # of a summary; more is a story
