@@ -35,7 +35,7 @@ class CodeMind(StaticMind):
 
     def review(self, case: Case) -> Opinion:
         """What static checks find in the case's code. Blocks for less than a second if there is code."""
-        seen = scan(case, self._own)
+        seen = scan(case, self.own)
         if opinion := stops(seen, CODE, marks.CODE) or asks(seen, CODE, marks.CODE):
             return opinion
         only_lines = f"only their lines were read: {listed(seen.only_lines, NAMED_MAX, ', ')}"

@@ -49,7 +49,7 @@ class Lite(StaticMind):
 
     def review(self, case: Case) -> Opinion:
         """Its opinion, by the module's table. No text in a case makes it raise."""
-        seen = scan(case, self._own)
+        seen = scan(case, self.own)
         if opinion := stops(seen, POLICY, marks.POLICY) or asks(seen, POLICY, marks.POLICY):
             return opinion
         if seen.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)

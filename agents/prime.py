@@ -98,7 +98,7 @@ class Prime(StaticMind):
 
     def review(self, case: Case) -> Opinion:
         """Its own opinion, from the case alone. No text in a case makes it raise."""
-        seen = scan(case, self._own)
+        seen = scan(case, self.own)
         stakes = weigh(case, has_change=bool(seen.files))
         return (
             self._broken(seen)

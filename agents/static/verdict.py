@@ -58,11 +58,11 @@ class StaticMind:
     """What the built-in minds share. ``own`` are the user's rules (the setting ``rules``)."""
 
     def __init__(self, *, own: Own = NOTHING) -> None:
-        self._own = own
+        self.own = own
 
     def observe(self, case: Case, stream: Stream) -> Observation:
         """Interrupts a stream that would be a high risk in a proposal (rules 3.1). No text in it makes it raise."""
-        return observed(case, stream, self._own)
+        return observed(case, stream, self.own)
 
 
 def observed(case: Case, stream: Stream, own: Own = NOTHING) -> Observation:
