@@ -11,9 +11,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from council.agents.scan.change import DiffLine, FileChange
+from council.agents.scan.change import DiffLine, FileChange, Hunk
 from council.agents.scan.languages import BY_NAME, language_of
-from council.agents.scan.python import parse_sides, walk
+from council.agents.scan.pieces import pieces_of
 from council.agents.scan.python_checks import dotted
 from council.agents.scan.shell_words import shell_in_code, without_schedules
 
@@ -21,7 +21,6 @@ Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
-PARSE_TOKENS_MAX = 20_000  # of Python in one hunk, for further tries to repair what is cut off
 _UNIT = re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/")
 _USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
 _CI = re.compile(
@@ -47,7 +46,7 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
                 command = without_schedules(text)
                 yield _script([(number, _USER.sub("", command) if "cron.d/" in path else command)])
         case "python":
-            yield from _python(path, lines)
+            yield from _python(lines)
         case "sql" if not path.endswith("down.sql"):
             yield from _sql(lines)
         case _ if _UNIT.search(path):
@@ -231,20 +230,21 @@ _RUNNER = re.compile(
 )
 
 
-def _python(path: str, lines: Numbered) -> Iterator[Script]:
+def _python(lines: Numbered) -> Iterator[Script]:
     """Commands that Python code runs, if they are literals. A call in a string is data."""
     # A notebook gives lines with ! to a shell.
     yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
     code = [(number, "" if line.startswith(("!", "%")) else line) for number, line in lines]
     if not any(_RUNS.search(line) for _, line in code):
         return
-    added = [DiffLine("+", line, None, number) for number, line in code]
-    piece = parse_sides(FileChange(path, None, "added"), added, PARSE_TOKENS_MAX)[0].new
-    if piece is None:  # it is searched as code of any language
+    hunk = Hunk(0, 1, tuple(DiffLine("+", line, None, number) for number, line in code))
+    (piece,) = pieces_of([FileChange("a.py", None, "added", hunks=(hunk,))])
+    if piece.tree is None:  # it is searched as code of any language
         found = [(number, command) for number, line in code for command in shell_in_code(line)]
     else:
-        calls = [node for node in walk(piece.tree) if isinstance(node, ast.Call)]
-        found = [(piece.number(call.lineno), _run_by(call)) for call in calls]
+        nodes = [node for statement in piece.statements for node in statement.inner]
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        found = [(piece.number(call.lineno - 1), _run_by(call)) for call in calls]
     for number, command in found:
         if command:
             yield command, [number] * (command.count("\n") + 1)
