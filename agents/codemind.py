@@ -18,6 +18,8 @@ has a README to Prime (rules 1.8).
 
 from __future__ import annotations
 
+from functools import partial
+
 from council.agents.mind import Case, Opinion
 from council.agents.scan.finding import CODE
 from council.agents.scan.scan import scan
@@ -25,6 +27,7 @@ from council.agents.static import marks
 from council.agents.static.verdict import StaticMind, asks, count, listed, says, stops
 
 NAMED_MAX = 20  # files in a reason; the others are only counted
+_says = partial(says, marks.CODE)
 
 
 class CodeMind(StaticMind):
@@ -41,9 +44,9 @@ class CodeMind(StaticMind):
         only_lines = f"only their lines were read: {listed(seen.only_lines, NAMED_MAX, ', ')}"
         if not seen.has_code:
             why = only_lines if seen.only_lines else "there is no code to judge: no diff, no code block"
-            return says(marks.CODE, "abstain", why, 0.5)
+            return _says("abstain", why, 0.5)
         if unread := (*seen.unread, *seen.unknown, *seen.failed):
-            return says(marks.CODE, "abstain", f"not read: {listed(unread, NAMED_MAX, ', ')}", 0.5)
+            return _says("abstain", f"not read: {listed(unread, NAMED_MAX, ', ')}", 0.5)
         where = count(len(seen.files), "file") if seen.files else "its code"
         told, confidence = [f"no fault found in {where}"], 0.9
         if notes := seen.of("note", CODE):
@@ -52,4 +55,4 @@ class CodeMind(StaticMind):
         if seen.only_lines:
             told.append(only_lines)
             confidence = 0.5
-        return says(marks.CODE, "yes", "; ".join(told), confidence)
+        return _says("yes", "; ".join(told), confidence)

@@ -25,6 +25,7 @@ a directory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from council.agents.mind import Case, Opinion, RiskLevel
 from council.agents.scan.change import short_quote
@@ -33,6 +34,8 @@ from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
 from council.agents.static.verdict import UNREAD, StaticMind, asks, count, listed, says, stops
+
+_says = partial(says, marks.POLICY)
 
 
 class Lite(StaticMind):
@@ -58,7 +61,7 @@ class Lite(StaticMind):
             )
         if not seen.is_readable:
             why = _listed_paths("binary", seen.parts.binaries) if seen.parts.binaries else "it is empty"
-            return says(marks.POLICY, "abstain", f"nothing here that I can read: {why}", 0.5)
+            return _says("abstain", f"nothing here that I can read: {why}", 0.5)
         return self._weigh(seen)
 
     def _weigh(self, seen: Findings) -> Opinion:
@@ -86,7 +89,7 @@ class Lite(StaticMind):
                 told.append(remark)
                 confidence = min(confidence, sure_max)
                 risk = "med" if how_grave == "med" else risk
-        return says(marks.POLICY, "yes", "; ".join(told), confidence, risk)
+        return _says("yes", "; ".join(told), confidence, risk)
 
 
 def _listed_paths(what: str, paths: Sequence[str]) -> str:

@@ -34,9 +34,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
-from council.agents.mind import Case, Opinion, RiskLevel, Ruling, ShownBallot, Vote
+from council.agents.mind import Case, Opinion, RiskLevel, Ruling, ShownBallot
 from council.agents.scan.action import read_action
 from council.agents.scan.change import short_quote
 from council.agents.scan.finding import Family
@@ -72,6 +73,8 @@ _READ_ONLY = re.compile(
     r"git (?:status|log|diff|show))\b"
 )
 
+_says = partial(says, marks.CORE_RULES)
+
 
 class Prime(StaticMind):
     """Core rules and stakes. ``core_rules`` are the identity's, by default GCP's three; a broken one is quoted.
@@ -106,7 +109,7 @@ class Prime(StaticMind):
             or _at_stake(stakes)
             or _doubted(seen)
             or (_unknown(case) if self._asks else None)
-            or _unread(case, seen)
+            or _unread(seen)
             or self._rest(seen, stakes)
         )
 
@@ -223,7 +226,7 @@ def _doubted(seen: Findings) -> Opinion | None:
     return None
 
 
-def _unread(case: Case, seen: Findings) -> Opinion | None:
+def _unread(seen: Findings) -> Opinion | None:
     if unread := (*seen.unread, *seen.unknown, *seen.failed):
         reason = f"no core rule broken in what I could read; not read: {_some(unread)}"
         return _says("abstain", reason, UNREAD, "med")
@@ -231,10 +234,6 @@ def _unread(case: Case, seen: Findings) -> Opinion | None:
 
 
 # Words
-
-
-def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return says(marks.CORE_RULES, vote, reason, confidence, risk)
 
 
 def _seats(ballots: Sequence[ShownBallot]) -> str:
