@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from council.agents.scan.personal import words as table
@@ -50,25 +51,46 @@ Force = Literal["refuses", "ends", "implied"]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Check:
-    """One clause of a check. ``words`` are the words in it, ``parts`` the normal forms of its conjuncts."""
+    """One clause of a check. ``node`` is the clause, the decorator or the call, ``whole`` what is shown of it."""
 
-    key: str
     kind: str  # guard, assert, decorator or call
-    source: ast.AST  # what is shown of it
-    words: frozenset[str]
+    node: ast.expr
+    whole: ast.expr
     line: int
-    inverse: str  # the normal form of the opposite
     is_plain: bool  # it stops the code by a raise, or concerns permissions: certainly a check
-    parts: frozenset[str] = frozenset()
     after: tuple[ast.stmt, ...] = ()  # the identifying statements after it
     before: tuple[ast.stmt, ...] = ()
     owners: tuple[str, ...] = ()  # the functions and classes around it, innermost last
     path: str = ""
-    clause: ast.expr | None = None
     raises: str = ""  # the exception, if it raises one
     force: Force = "refuses"
+
+    @cached_property
+    def key(self) -> str:
+        """Its normal form."""
+        return {"decorator": "@", "call": "call "}.get(self.kind, "") + ast.dump(self.node)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words in it."""
+        return words_of(self.node)
+
+    @property
+    def is_condition(self) -> bool:
+        return self.kind in ("guard", "assert")
+
+    @cached_property
+    def inverse(self) -> str:
+        """The normal form of the opposite condition."""
+        return ast.dump(_negated(self.node)) if self.is_condition else ""
+
+    @cached_property
+    def parts(self) -> frozenset[str]:
+        """The normal forms of the conjuncts of a condition."""
+        parts = self.node.values if isinstance(self.node, ast.BoolOp) else [self.node]
+        return frozenset(map(ast.dump, parts)) if self.is_condition else frozenset()
 
     @property
     def function(self) -> str:
@@ -78,14 +100,14 @@ class Check:
     @property
     def shown(self) -> str:
         """Its text, shortened."""
-        text = " ".join(ast.unparse(self.source).split())
+        text = " ".join(ast.unparse(self.whole).split())
         text = text if len(text) <= 80 else text[:79] + "…"
         return {"guard": f"if {text}: …", "assert": f"assert {text}", "decorator": f"@{text}"}.get(self.kind, text)
 
     @property
     def subject(self) -> str:
         """The one name whose presence it tests, if that is all: ``x`` of ``x is None`` and ``not x``."""
-        match self.clause:
+        match self.node:
             case ast.Compare(left=left, ops=[ast.Is(), *_], comparators=[ast.Constant(value=None), *_]):
                 return dotted(left)
             case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
@@ -105,19 +127,15 @@ def checks_of(piece: Piece) -> Iterator[Check]:
         for at, statement in enumerate(block):
             node, owners = statement.node, statement.owners
             found = [*_checks_of(statement), *_implied(node, body[at + 1 : at + 2])]
-            if not found:
-                continue
-            before = telling(body[max(0, at - NEIGHBOURS_MAX) : at])
-            rest = telling(body[at + 1 : at + 1 + NEIGHBOURS_MAX])
+            rest = telling(body[at + 1 : at + 1 + NEIGHBOURS_MAX]) if found else ()
             for check in found:
-                number = piece.line_of(check.line - 1, check.line - 1)
-                if not number:
-                    continue
+                check.line, check.path = piece.line_of(check.line - 1, check.line - 1), piece.path
+                check.before = telling(body[max(0, at - NEIGHBOURS_MAX) : at])
                 if check.kind == "decorator" and isinstance(node, Function | ast.ClassDef):
-                    inner, after = (*owners, node.name), check.after
+                    check.owners = (*owners, node.name)
                 else:
-                    inner, after = owners, rest + check.after
-                yield replace(check, line=number, after=after, before=before, owners=inner, path=piece.path)
+                    check.owners, check.after = owners, rest + check.after
+            yield from (check for check in found if check.line)
 
 
 def hollow(function: Function) -> bool:
@@ -146,19 +164,17 @@ def _checks_of(statement: Statement) -> Iterator[Check]:
     elif isinstance(node, ast.Assert):
         is_narrowing = _is_narrowing(node.test)
         for clause in _clauses(_negated(node.test)):
-            yield _check(clause, "assert", node.test, node, (), not is_narrowing)
+            yield Check("assert", clause, node.test, node.lineno, not is_narrowing)
     elif isinstance(node, Function | ast.ClassDef):
         for decorator in node.decorator_list:
             name = decorator.func if isinstance(decorator, ast.Call) else decorator
             if any(word.startswith(_DECORATOR_STEMS) for word in words_of(name)):
-                key, words = f"@{ast.dump(decorator)}", words_of(decorator)
                 body = telling(node.body[:NEIGHBOURS_MAX])
-                yield Check(key, "decorator", decorator, words, decorator.lineno, "", True, after=body)
+                yield Check("decorator", decorator, decorator, decorator.lineno, True, body)
     for call in checking_calls(node, statement.inner):
         # A check whose result is dropped can only serve to stop the code.
         is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
-        key = f"call {ast.dump(call)}"
-        yield Check(key, "call", call, words_of(call), call.lineno, "", is_statement)
+        yield Check("call", call, call, call.lineno, is_statement)
 
 
 def _conditions(node: ast.If) -> Iterator[Check]:
@@ -168,41 +184,28 @@ def _conditions(node: ast.If) -> Iterator[Check]:
         return
     is_auth = speaks_of_authority(words)
     stops, refuses = _stops(node.body)
-    _, else_refuses = _stops(node.orelse)
-    if stops:
-        if refuses or is_auth:
-            for clause in _clauses(node.test):
-                yield replace(
-                    _check(clause, "guard", node.test, node, telling(node.orelse), True),
-                    force="refuses" if refuses else "ends",
-                )
-    elif (else_refuses or is_auth) and telling(node.body):
-        for clause in _clauses(_negated(node.test)):
-            yield _check(clause, "guard", node.test, node, telling(node.body), True)
+    if stops and (refuses or is_auth):
+        yield from _guards(node, _clauses(node.test), node.orelse, "refuses" if refuses else "ends")
+    elif not stops and (_stops(node.orelse)[1] or is_auth) and telling(node.body):
+        yield from _guards(node, _clauses(_negated(node.test)), node.body, "refuses")
 
 
 def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
     """``if good: return it``, followed by a refusal, stops the code if it is bad."""
-    if not isinstance(node, ast.If) or node.orelse or not _stops(following)[1]:
-        return
-    if _stops(node.body) == (True, False):
-        for clause in _clauses(_negated(node.test)):
-            check = _check(clause, "guard", node.test, node, telling(node.body), True)
-            yield replace(check, force="implied")
+    if isinstance(node, ast.If) and not node.orelse and _stops(following)[1]:
+        if _stops(node.body) == (True, False):
+            yield from _guards(node, _clauses(_negated(node.test)), node.body, "implied")
 
 
-def _check(
-    clause: ast.expr, kind: str, source: ast.expr, node: ast.stmt, after: tuple[ast.stmt, ...], is_plain: bool
-) -> Check:
-    parts = clause.values if isinstance(clause, ast.BoolOp) else [clause]
-    forms, inverse = frozenset(map(ast.dump, parts)), ast.dump(_negated(clause))
-    last = node.body[-1] if isinstance(node, ast.If) else None
+def _guards(
+    node: ast.If, clauses: Iterable[ast.expr], guarded: Sequence[ast.stmt], force: Force
+) -> Iterator[Check]:
+    last = node.body[-1]
     raised = last.exc if isinstance(last, ast.Raise) else None
     raises = dotted(raised.func if isinstance(raised, ast.Call) else raised)
-    check = Check(
-        ast.dump(clause), kind, source, words_of(clause), node.lineno, inverse, is_plain, forms, after
-    )
-    return replace(check, clause=clause, raises=raises)
+    for clause in clauses:
+        after = telling(guarded)
+        yield Check("guard", clause, node.test, node.lineno, True, after, raises=raises, force=force)
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:

@@ -82,9 +82,9 @@ def _imports(pieces: Sequence[Piece]) -> set[str]:
 
 def _lost_its_library(check: Check, gone: set[str]) -> bool:
     """Whether a check that concerns no permissions uses an import that the change removes."""
-    if not gone or check.clause is None or speaks_of_authority(check.words):
+    if not gone or not check.is_condition or speaks_of_authority(check.words):
         return False
-    return not gone.isdisjoint(names_in(ast.walk(check.clause)))
+    return not gone.isdisjoint(names_in(ast.walk(check.node)))
 
 
 def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
@@ -187,7 +187,7 @@ class _NewSide:
 
     def still_tests(self, old: Check) -> bool:
         """Whether a condition is still there, with another block that refuses as much."""
-        raises = self._tests.get(ast.dump(old.clause)) if old.clause else None
+        raises = self._tests.get(old.key)
         return bool(raises) or (old.force == "ends" and raises is not None)
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
@@ -233,7 +233,7 @@ def _replaces(new: Check, old: Check) -> bool:
     """Whether a check may replace one that is gone: both have the same subject."""
     if new.key == old.inverse or (old.parts and old.parts < new.parts):
         return False  # it stops in the opposite case, or in fewer cases than the old one
-    if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
+    if isinstance(new.node, ast.BoolOp) and isinstance(new.node.op, ast.And) and old.key in new.key:
         return False
     words = new.words.union(
         *(words_of(node) for node in new.before if new.subject and _sets(node, new.subject))
