@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from council.agents.scan.personal import words as table
 from council.agents.scan.pieces import Piece
@@ -36,7 +35,6 @@ _CHECK_CALL = re.compile(
 _PREDICATE = re.compile(
     r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
 )
-_NO_CHECK_CALLS = table("check_output check_call ensure_future assertion validator")
 _STOPPING_CALLS = table("abort exit _exit fail deny forbid reject redirect")
 _REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
 _SMALL_WORDS = table("is not self none len get the of in isinstance cls has any")
@@ -46,8 +44,6 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
 }  # fmt: skip
 _INVERSE = _OPPOSITES | {other: side for side, other in _OPPOSITES.items()}
-# Whether a check refuses, only ends its block early, or is the way round of a refusal and may be removed.
-Force = Literal["refuses", "ends", "implied"]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -65,7 +61,8 @@ class Check:
     owners: tuple[str, ...] = ()  # the functions and classes around it, innermost last
     path: str = ""
     raises: str = ""  # the exception, if it raises one
-    force: Force = "refuses"
+    refuses: bool = True  # or it only ends its block early
+    is_implied: bool = False  # it is the way round of a refusal, and may be removed
 
     @cached_property
     def key(self) -> str:
@@ -115,9 +112,9 @@ class Check:
         return ""
 
     @property
-    def is_access(self) -> bool:
-        """Whether it controls access, in the widest sense, such as by a decorator's name."""
-        return any(word.startswith(_ACCESS_STEMS) for word in self.words)
+    def is_gate(self) -> bool:
+        """Whether it is a decorator that controls access, by its name."""
+        return self.kind == "decorator" and any(word.startswith(_ACCESS_STEMS) for word in self.words)
 
 
 def checks_of(piece: Piece) -> Iterator[Check]:
@@ -126,11 +123,10 @@ def checks_of(piece: Piece) -> Iterator[Check]:
         body = [statement.node for statement in block]
         for at, statement in enumerate(block):
             node, owners = statement.node, statement.owners
-            found = [*_checks_of(statement), *_implied(node, body[at + 1 : at + 2])]
-            rest = telling(body[at + 1 : at + 1 + NEIGHBOURS_MAX]) if found else ()
+            found, rest = list(_checks_of(statement, body[at + 1 : at + 2])), tuple(body[at + 1 : at + 1 + NEIGHBOURS_MAX])
             for check in found:
                 check.line, check.path = piece.line_of(check.line - 1, check.line - 1), piece.path
-                check.before = telling(body[max(0, at - NEIGHBOURS_MAX) : at])
+                check.before = tuple(body[max(0, at - NEIGHBOURS_MAX) : at])
                 if check.kind == "decorator" and isinstance(node, Function | ast.ClassDef):
                     check.owners = (*owners, node.name)
                 else:
@@ -157,10 +153,10 @@ def decides(function: Function) -> bool:
     return is_named and speaks_of_authority(split(function.name) | words_of(function))
 
 
-def _checks_of(statement: Statement) -> Iterator[Check]:
+def _checks_of(statement: Statement, following: Sequence[ast.stmt]) -> Iterator[Check]:
     node = statement.node
     if isinstance(node, ast.If):
-        yield from _conditions(node)
+        yield from _conditions(node, following)
     elif isinstance(node, ast.Assert):
         is_narrowing = _is_narrowing(node.test)
         for clause in _clauses(_negated(node.test)):
@@ -169,7 +165,7 @@ def _checks_of(statement: Statement) -> Iterator[Check]:
         for decorator in node.decorator_list:
             name = decorator.func if isinstance(decorator, ast.Call) else decorator
             if any(word.startswith(_DECORATOR_STEMS) for word in words_of(name)):
-                body = telling(node.body[:NEIGHBOURS_MAX])
+                body = tuple(node.body[:NEIGHBOURS_MAX])
                 yield Check("decorator", decorator, decorator, decorator.lineno, True, body)
     for call in checking_calls(node, statement.inner):
         # A check whose result is dropped can only serve to stop the code.
@@ -177,7 +173,7 @@ def _checks_of(statement: Statement) -> Iterator[Check]:
         yield Check("call", call, call, call.lineno, is_statement)
 
 
-def _conditions(node: ast.If) -> Iterator[Check]:
+def _conditions(node: ast.If, following: Sequence[ast.stmt]) -> Iterator[Check]:
     """``if bad: raise`` and ``if good: go_on()`` both stop the code if it is bad."""
     words = words_of(node.test)
     if words & _SURROUNDINGS:
@@ -185,27 +181,22 @@ def _conditions(node: ast.If) -> Iterator[Check]:
     is_auth = speaks_of_authority(words)
     stops, refuses = _stops(node.body)
     if stops and (refuses or is_auth):
-        yield from _guards(node, _clauses(node.test), node.orelse, "refuses" if refuses else "ends")
-    elif not stops and (_stops(node.orelse)[1] or is_auth) and telling(node.body):
-        yield from _guards(node, _clauses(_negated(node.test)), node.body, "refuses")
-
-
-def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
-    """``if good: return it``, followed by a refusal, stops the code if it is bad."""
-    if isinstance(node, ast.If) and not node.orelse and _stops(following)[1]:
-        if _stops(node.body) == (True, False):
-            yield from _guards(node, _clauses(_negated(node.test)), node.body, "implied")
+        yield from _guards(node, _clauses(node.test), node.orelse, refuses=refuses)
+    elif not stops and (_stops(node.orelse)[1] or is_auth) and not isinstance(node.body[0], ast.Pass):
+        yield from _guards(node, _clauses(_negated(node.test)), node.body)
+    if stops and not refuses and not node.orelse and _stops(following)[1]:
+        # "if good: return it", followed by a refusal, stops the code if it is bad.
+        yield from _guards(node, _clauses(_negated(node.test)), node.body, is_implied=True)
 
 
 def _guards(
-    node: ast.If, clauses: Iterable[ast.expr], guarded: Sequence[ast.stmt], force: Force
+    node: ast.If, clauses: Iterable[ast.expr], after: Sequence[ast.stmt], **more: bool
 ) -> Iterator[Check]:
     last = node.body[-1]
     raised = last.exc if isinstance(last, ast.Raise) else None
     raises = dotted(raised.func if isinstance(raised, ast.Call) else raised)
     for clause in clauses:
-        after = telling(guarded)
-        yield Check("guard", clause, node.test, node.lineno, True, after, raises=raises, force=force)
+        yield Check("guard", clause, node.test, node.lineno, True, tuple(after), raises=raises, **more)
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
@@ -229,7 +220,7 @@ def checking_calls(node: ast.stmt, inner: Iterable[ast.AST]) -> Iterator[ast.Cal
         return  # a condition is a clause already, and a definition's decorators are handled elsewhere
     for call in (each for each in inner if isinstance(each, ast.Call)):
         name = dotted(call.func).rsplit(".", 1)[-1]
-        if _CHECK_CALL.match(name) and name not in _NO_CHECK_CALLS:
+        if _CHECK_CALL.match(name):
             yield call
 
 
@@ -239,18 +230,6 @@ def _is_narrowing(test: ast.expr) -> bool:
         case ast.Compare(ops=[ast.IsNot(), *_], comparators=[ast.Constant(value=None), *_]):
             return True
     return isinstance(test, ast.Call) and dotted(test.func) == "isinstance"
-
-
-def telling(statements: Sequence[ast.stmt]) -> tuple[ast.stmt, ...]:
-    """The statements that can identify code: not `pass` or `return None`."""
-    return tuple(filter(_tells, statements))
-
-
-def _tells(node: ast.stmt) -> bool:
-    match node:
-        case ast.Pass() | ast.Continue() | ast.Break() | ast.Return(value=None | ast.Constant()):
-            return False
-    return not _is_remark(node)
 
 
 # Normal forms

@@ -11,7 +11,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python_checks import (
@@ -161,7 +161,7 @@ class _NewSide:
             same = places.get((check.key, check.function))
             if same:
                 self._fresh[same.pop(0)] = False
-            elif check.force != "implied":
+            elif not check.is_implied:
                 gone.append(check)
         return gone
 
@@ -188,7 +188,7 @@ class _NewSide:
     def still_tests(self, old: Check) -> bool:
         """Whether a condition is still there, with another block that refuses as much."""
         raises = self._tests.get(old.key)
-        return bool(raises) or (old.force == "ends" and raises is not None)
+        return bool(raises) or (not old.refuses and raises is not None)
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still in the file; with "", in any file."""
@@ -224,7 +224,6 @@ def _sets(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
 
 
-@lru_cache(maxsize=10_000)
 def _stems(words: frozenset[str]) -> frozenset[str]:
     return frozenset(stem for stem in AUTH_STEMS if any(word.startswith(stem) for word in words))
 
@@ -241,7 +240,6 @@ def _replaces(new: Check, old: Check) -> bool:
     common = words & old.words
     if stems := _stems(old.words):
         others = _stems(new.words)
-        is_gate = new.kind == "decorator" and new.is_access
-        return bool(stems & others) or is_gate or bool(others and common)
+        return bool(stems & others) or new.is_gate or bool(others and common)
     is_alike = new.kind == "call" or new.kind == old.kind == "assert"
     return len(common) * 2 >= len(old.words) > 0 or (is_alike and bool(common))
