@@ -11,7 +11,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python_checks import (
@@ -82,9 +82,9 @@ def _imports(pieces: Sequence[Piece]) -> set[str]:
 
 def _lost_its_library(check: Check, gone: set[str]) -> bool:
     """Whether a check that concerns no permissions uses an import that the change removes."""
-    if not gone or check.clause is None or speaks_of_authority(check.words):
+    if not gone or not check.is_condition or speaks_of_authority(check.words):
         return False
-    return not gone.isdisjoint(names_in(ast.walk(check.clause)))
+    return not gone.isdisjoint(names_in(ast.walk(check.node)))
 
 
 def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
@@ -161,7 +161,7 @@ class _NewSide:
             same = places.get((check.key, check.function))
             if same:
                 self._fresh[same.pop(0)] = False
-            elif check.force != "implied":
+            elif not check.is_implied:
                 gone.append(check)
         return gone
 
@@ -187,8 +187,8 @@ class _NewSide:
 
     def still_tests(self, old: Check) -> bool:
         """Whether a condition is still there, with another block that refuses as much."""
-        raises = self._tests.get(ast.dump(old.clause)) if old.clause else None
-        return bool(raises) or (old.force == "ends" and raises is not None)
+        raises = self._tests.get(old.key)
+        return bool(raises) or (not old.refuses and raises is not None)
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still in the file; with "", in any file."""
@@ -224,7 +224,6 @@ def _sets(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
 
 
-@lru_cache(maxsize=10_000)
 def _stems(words: frozenset[str]) -> frozenset[str]:
     return frozenset(stem for stem in AUTH_STEMS if any(word.startswith(stem) for word in words))
 
@@ -233,7 +232,7 @@ def _replaces(new: Check, old: Check) -> bool:
     """Whether a check may replace one that is gone: both have the same subject."""
     if new.key == old.inverse or (old.parts and old.parts < new.parts):
         return False  # it stops in the opposite case, or in fewer cases than the old one
-    if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
+    if isinstance(new.node, ast.BoolOp) and isinstance(new.node.op, ast.And) and old.key in new.key:
         return False
     words = new.words.union(
         *(words_of(node) for node in new.before if new.subject and _sets(node, new.subject))
@@ -241,7 +240,6 @@ def _replaces(new: Check, old: Check) -> bool:
     common = words & old.words
     if stems := _stems(old.words):
         others = _stems(new.words)
-        is_gate = new.kind == "decorator" and new.is_access
-        return bool(stems & others) or is_gate or bool(others and common)
+        return bool(stems & others) or new.is_gate or bool(others and common)
     is_alike = new.kind == "call" or new.kind == old.kind == "assert"
     return len(common) * 2 >= len(old.words) > 0 or (is_alike and bool(common))
