@@ -60,12 +60,12 @@ class Loader(yaml.CSafeLoader):
     def items(self) -> Iterator[tuple[Any, int]]:
         """Each document, or if it is a list each of its items, with its line."""
         while self.check_node():
-            node = self.get_node()
+            node: Any = self.get_node()
             for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
                 yield self.construct_document(each), each.start_mark.line + 1
 
 
-def _refuse(why: str, at: yaml.Event | yaml.Node) -> NoReturn:
+def _refuse(why: str, at: Any) -> NoReturn:
     raise yaml.constructor.ConstructorError(None, None, why, at.start_mark)
 
 
@@ -162,8 +162,9 @@ def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
     check_foreign(text, beside.name)
     with _as_rule_error(beside.name):
         found = yaml.load(text, Loader) or {}
+    kind: Any = dict[str, dict[Literal["bad", "good"], list[Any]]]
     try:
-        return msgspec.convert(found, dict[str, dict[Literal["bad", "good"], list[Any]]])
+        return msgspec.convert(found, kind)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
         raise RuleError(f"{beside.name}: expected for each rule's id lists under bad and good") from error
 

@@ -57,7 +57,7 @@ def _of_one(scanner: Scanner, changes: Sequence[FileChange], timeout_s: float) -
         now, before = pool.map(lambda texts: _results(scanner, texts, timeout_s) if new else [], (new, old))
     known = Counter(_key(result, old) for result in before)
     added = {change.path: {number for number, _ in change.added} for change in changes}
-    weights: dict[str, Weight] = dict(scanner.levels)  # type: ignore[arg-type]
+    weights: dict[str, Weight] = dict(scanner.levels)
     found, fresh = [], []
     for result in now:
         lines = added.get(result.uri, set())
