@@ -100,9 +100,7 @@ def _side(change: FileChange, hunk: Hunk, at: int, *, is_new: bool) -> Piece:
     changed = frozenset(number for line, number in zip(lines, numbers, strict=True) if line.tag != " ")
     first = next((line.text for line in change.hunks[0].lines if (line.new_no or line.old_no) == 1), "")
     language, text = language_of(change.path, first), "\n".join(line.text for line in lines)
-    piece = Piece(
-        change.path, language, is_new, at, text, tuple(numbers), changed, change.kind != "deleted"
-    )
+    piece = Piece(change.path, language, is_new, at, text, tuple(numbers), changed, change.kind != "deleted")
     if change.is_whole and change.path.lower().endswith(CARRIERS):
         if held := code_in(change.path, text):
             return replace(piece, language=_PYTHON, text=held[0], numbers=held[1])
@@ -125,7 +123,8 @@ def _parsed(sides: Sequence[Piece], *, is_whole: bool, allowed: int) -> tuple[li
     lines: list[list[str]] = [[], []]
     for side in sides:
         lines[side.is_new] = [
-            line.expandtabs(8) if line[:1].isspace() else line for line in side.text.removeprefix("\ufeff").split("\n")
+            line.expandtabs(8) if line[:1].isspace() else line
+            for line in side.text.removeprefix("\ufeff").split("\n")
         ]
     parsed = python.parse_sides(lines, is_whole=is_whole, allowed=allowed)
     found = []

@@ -99,7 +99,9 @@ class Check:
         """Its text, shortened."""
         text = " ".join(ast.unparse(self.whole).split())
         text = text if len(text) <= 80 else text[:79] + "…"
-        return {"guard": f"if {text}: …", "assert": f"assert {text}", "decorator": f"@{text}"}.get(self.kind, text)
+        return {"guard": f"if {text}: …", "assert": f"assert {text}", "decorator": f"@{text}"}.get(
+            self.kind, text
+        )
 
     @property
     def subject(self) -> str:
@@ -123,7 +125,10 @@ def checks_of(piece: Piece) -> Iterator[Check]:
         body = [statement.node for statement in block]
         for at, statement in enumerate(block):
             node, owners = statement.node, statement.owners
-            found, rest = list(_checks_of(statement, body[at + 1 : at + 2])), tuple(body[at + 1 : at + 1 + NEIGHBOURS_MAX])
+            found, rest = (
+                list(_checks_of(statement, body[at + 1 : at + 2])),
+                tuple(body[at + 1 : at + 1 + NEIGHBOURS_MAX]),
+            )
             for check in found:
                 check.line, check.path = piece.line_of(check.line - 1, check.line - 1), piece.path
                 check.before = tuple(body[max(0, at - NEIGHBOURS_MAX) : at])

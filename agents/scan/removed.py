@@ -47,9 +47,7 @@ def findings(changes: Sequence[FileChange], pieces: Sequence[Piece]) -> tuple[li
             message = f"{fault.message}. Correct it."
             found.append(Finding("syntax", "syntax", "stop", change.path, fault.line, message))
     try:
-        found += _in_python(
-            [piece for piece in pieces if piece.language and piece.language.name == "python"]
-        )
+        found += _in_python([piece for piece in pieces if piece.language and piece.language.name == "python"])
     except RecursionError:  # the parser accepts deeper nesting than a tree walk
         unread.append("Python that is nested too deeply is unread")
     unique = dict.fromkeys(found)
@@ -57,7 +55,9 @@ def findings(changes: Sequence[FileChange], pieces: Sequence[Piece]) -> tuple[li
 
 
 def _in_python(pieces: Sequence[Piece]) -> Iterator[Finding]:
-    old, new = ([piece for piece in pieces if piece.is_new == is_new and piece.tree] for is_new in (False, True))
+    old, new = (
+        [piece for piece in pieces if piece.is_new == is_new and piece.tree] for is_new in (False, True)
+    )
     is_partial = any(piece.tree is None for piece in pieces)
     source_old, source_new = ([piece for piece in side if not is_test(piece.path)] for side in (old, new))
     for gone in vanished_checks(source_old, source_new):

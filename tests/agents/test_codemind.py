@@ -582,7 +582,9 @@ def h():
     lines += f"+{new[middle + 1]}\n" + "".join(f" {line}\n" for line in new[middle + 2 :])
     text = f"--- a/x.py\n+++ b/x.py\n@@ -{start + 1},{len(cut)} +{start + 1},{len(new)} @@\n{lines}"
     changes = read_changes(text).files
-    assert not [each for each in linters.of_changes(changes, pieces_of(changes), 20.0)[0] if each.family == "syntax"]
+    assert not [
+        each for each in linters.of_changes(changes, pieces_of(changes), 20.0)[0] if each.family == "syntax"
+    ]
     for piece in pieces_of(changes):
         numbers = {number for number in piece.numbers if number}
         assert numbers <= set(range(start + 1, start + len(new) + 1))
