@@ -161,9 +161,10 @@ def test_a_journal_with_a_check_verifies_and_goes_on(tmp_path: Path) -> None:
         assert put(6) == 6
 
 
-def test_a_model_asks_by_its_control_packet() -> None:
+@each("args", [{"n": 3}, '{"n": 3}'])
+def test_a_model_asks_by_its_control_packet(args: Any) -> None:
     """The key ``check`` beside the sections of the packet; in a ruling, with the word human."""
-    packet = {"check": {"tool": "look", "args": {"n": 3}}}
+    packet = {"check": {"tool": "look", "args": args}}
     act = {"reason": "unsure", "confidence": 0.6, "risk_level": "low"}
     case = Case("ab" * 8, "bob", "put it")
     prompt: Any = type("Shown", (), {"messages": ()})()
@@ -174,7 +175,7 @@ def test_a_model_asks_by_its_control_packet() -> None:
 
     opinion = accept.opinion(case, answer(ballot={"vote": "abstain", **act}), prompt)
     assert opinion.control_packet is not None
-    assert opinion.control_packet["check"] == packet["check"]
+    assert opinion.control_packet["check"] == LOOK
     ruling = accept.ruling(case, answer(ruling={"ruling": "human", **act}), prompt)
     assert (ruling.ruling, ruling.check) == ("verify", LOOK)
     assert accept.ruling(case, answer(ruling={"ruling": "confirm", **act}), prompt).ruling == "confirm"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -131,10 +131,10 @@ def opinion(case: Case, answer: ModelAnswer, prompt: Prompt, predicates: Schema 
     return Opinion(weighed.vote, weighed.reason, weighed.confidence, weighed.risk_level, packet or None)
 
 
-def _with_check(packet: dict[str, Any]) -> dict[str, Any]:
+def _with_check(packet: Mapping[str, Any]) -> Mapping[str, Any]:
     """A control packet whose check has its arguments as an object: a schema that is closed has them as text."""
     check = packet.get("check")
-    if not isinstance(check, dict) or not isinstance(check.get("args"), str):
+    if not isinstance(check, Mapping) or not isinstance(check.get("args"), str):
         return packet
     try:
         return {**packet, "check": {**check, "args": read_object(check["args"], field="args")}}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from council.agents.mind import Action, BudgetClient, Case, Cost, Opinion, PacketMind, Ruling, ShownBallot
+from council.agents.mind import Action, BudgetClient, Case, Checked, Cost, Opinion, PacketMind, Ruling, ShownBallot
 from council.agents.mind import Turn as Said
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.seat import case_packets
@@ -88,6 +89,24 @@ async def test_a_ruling_is_another_round_of_the_same_packet() -> None:
     assert [each.summary for each in second.reasoning.reflection_log] == ["fine"]
     assert second.council is not None
     assert (second.council.mode, second.council.votes[0].decision) == ("consensus", "abstain")
+
+
+@in_loop
+async def test_after_a_check_the_packet_has_its_result() -> None:
+    """Whatever the proposer gave as history. Mutation: the packet of the round before."""
+    kept = Kept(keeps=False)
+    said = (Said("claimed-check", "look {}:\nall is well"), Said("user", "go on"))
+    case = replace(CASE, history=said)
+    source: Any = kept.packets
+    builder = PromptBuilder("lite", count=lambda text: len(text) // 8, mtu=8_000)
+    builder.set_packets(source)
+    before = await builder.ballot(case)
+    done = Checked("look", {"n": 3}, "it is empty")
+    case = replace(case, history=(*said, Said("check", 'look {"n": 3}:\nit is empty')), checks=(done,))
+    after = await builder.ballot(case)
+    assert "it is empty" not in before.messages[1].text
+    assert 'check: look {"n": 3}:\n  it is empty' in after.messages[1].text
+    assert after.messages[1].text.count("go on") == 1
 
 
 @in_loop
