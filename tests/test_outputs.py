@@ -87,7 +87,7 @@ class Thinks:
         self._stream = stream
 
     async def review(self, case: Case) -> Opinion:
-        for text in (f"1. Log in with {CANARY[:9]}", CANARY[9:], "\n2. " + "Look at it again. " * 200):
+        for text in (f"1. Log in with {CANARY[:9]}", CANARY[9:], ". Then look. " + "Look at it again. " * 200):
             self._stream.publish(case.proposal_id, "plan", text)
         self._stream.end(case.proposal_id, "plan")
         self._stream.publish(case.proposal_id, CANARY, "a stage of this name")
@@ -108,7 +108,7 @@ def test_a_plan_is_sent_as_it_is_said_without_a_secret_that_two_pieces_hold(tmp_
     texts = [message["text"].removeprefix(head) for message in plans]
     assert all(message["text"].startswith(head) for message in plans)
     whole = "".join(texts)
-    assert whole.startswith("plan: 1. Log in with [redacted: GitHub token]\n2. Look at it again. Look")
+    assert whole.startswith("plan: 1. Log in with [redacted: GitHub token]. Then look. Look")
     assert whole.count("Look at it again. ") == 200
     assert texts[-1] == "[redacted: GitHub token]: a stage of this name"
     assert sum(message["counts"].get("GitHub token", 0) for message in plans) == 2
