@@ -30,6 +30,7 @@ PACKETS_MAX = 500  # that a seat holds for later rounds; an older one is built a
 SESSIONS_MAX = 1_000
 # What is sent of a packet. The journal has the whole texts of proposals and ballots.
 TEXT_CHARS_MAX, ENTRIES_MAX, PACKET_CHARS_MAX = 2_000, 100, 256 * 2**10
+WORD_CHARS_MAX = 500
 CUT = " [cut]"
 
 
@@ -223,10 +224,17 @@ def _text_of(packet: CognitionPacket) -> str:
     return text
 
 
+def _beginning(text: str) -> str:
+    """The first characters of a long text, to the end of a word: half a secret would not be redacted."""
+    text = text[:TEXT_CHARS_MAX]
+    words, _, rest = text.rpartition(" ")
+    return words if words and len(rest) <= WORD_CHARS_MAX else text
+
+
 def _cut(value: Any) -> Any:
     """A JSON value with the beginning of each text, and the last entries of each list and object."""
     if isinstance(value, str):
-        return value if len(value) <= TEXT_CHARS_MAX else value[:TEXT_CHARS_MAX] + CUT
+        return value if len(value) <= TEXT_CHARS_MAX else _beginning(value) + CUT
     if isinstance(value, dict):
         return {key: _cut(value[key]) for key in list(value)[-ENTRIES_MAX:]}
     return [_cut(each) for each in value[-ENTRIES_MAX:]] if isinstance(value, list) else value

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from council.action.redact import redact
+from council.action.redact import Redactor
 from council.action.tool import Tool, ToolResult
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
@@ -38,6 +38,7 @@ T = TypeVar("T")
 OUTPUT_CHARS_MAX = 10_000
 # A tool ends by itself about when its time is up. One that does not is left behind after this many seconds more.
 LEFT_BEHIND_S = 5.0
+PREPARE_S = 30.0  # a tool has so many seconds to check its arguments, and to name its resources
 EVENTS_READ, EVENTS_WAIT_S = 500, 10.0
 RETRY_S = 1.0  # a client looks for its council again after this many seconds
 DONE_KEPT = 1_000
@@ -77,6 +78,10 @@ class Executor:
         await self._session.inform(None, "executor", "", {"run": self._run})
 
     async def close(self) -> None:
+        """Leaves the council. What is under way may still run, and is not reported."""
+        for check in self._checks:
+            check.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
         await self._session.close()
 
     async def perform(
@@ -94,8 +99,12 @@ class Executor:
         if check is not None and found.safety != "READ":
             raise CallerError(f"{tool} is a {found.safety} tool, and a check runs READ tools alone")
         args = copy.deepcopy(dict(args))  # the caller's may change while this waits: what is digested is run
-        await _on_thread(lambda: found.check(args))
-        resources = await _on_thread(lambda: found.resources(args))
+        try:  # both are the tool's own code
+            async with asyncio.timeout(PREPARE_S):
+                await _on_thread(lambda: found.check(args))
+                resources = await _on_thread(lambda: found.resources(args))
+        except TimeoutError:
+            raise CallerError(f"{tool} did not check its arguments within {PREPARE_S:g} s") from None
         request = {
             "run": self._run,
             "token": token_id_of(proposal_id, check),
@@ -268,8 +277,12 @@ async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:
 
 def report_text(result: ToolResult) -> str:
     """The text of a report: the error and the output, redacted and cut, in a form that can be journaled."""
-    whole = "\n".join(filter(None, (result.error, result.output)))[: 2 * OUTPUT_CHARS_MAX]
-    text = redact(whole).text[:OUTPUT_CHARS_MAX]  # before the cut: half a secret is not known as one
+    whole = "\n".join(filter(None, (result.error, result.output)))
+    redactor = Redactor()
+    text = redactor.feed(whole[: 2 * OUTPUT_CHARS_MAX])  # before the cut: half a secret is not known as one
+    if len(whole) <= 2 * OUTPUT_CHARS_MAX:  # else its end may be half a secret
+        text += redactor.close()
+    text = text[:OUTPUT_CHARS_MAX]
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 

@@ -161,6 +161,16 @@ async def test_an_action_selects_its_tool_and_a_session_is_watched() -> None:
 
 
 @in_loop
+async def test_a_long_text_is_cut_between_words() -> None:
+    """Half a secret would not be known as one, and would be kept. Mutation: cut at the limit."""
+    secret, most = "ghp_" + "a1B2c3D4e5F6g7H8j9K0m1N2p3Q4r5S6t7U8", case_packets.TEXT_CHARS_MAX
+    text = "word " * (most // 5 - 2) + secret
+    assert len(text) > most
+    packet = await Kept().ended(replace(CASE, body="."), Opinion.yes(text))
+    assert packet.response.candidate == f"{'word ' * (most // 5 - 2)}".rstrip() + case_packets.CUT
+
+
+@in_loop
 async def test_long_texts_are_cut_and_what_is_still_too_large_is_not_sent() -> None:
     kept = Kept()
     packet = await kept.ended(Case("aaaaaaaa", "bob", "Rename it", "x" * 500_000), Opinion.yes("f"))
