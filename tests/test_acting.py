@@ -437,7 +437,9 @@ def test_a_check_of_arguments_that_does_not_end_is_given_up_and_nothing_is_run(
 def test_what_is_reported_of_a_long_output_ends_with_no_half_of_a_secret() -> None:
     """Many secrets that are redacted make room for the text before which all was cut."""
     secret = "ghp_" + "a1B2c3D4e5F6g7H8j9K0" + "m1N2p3Q4r5S6t7U8"
-    key = f"-----BEGIN PRIVATE KEY-----\n{'MIIBVAIBADANBgkqhkiG9w0BAQEFAASC' * 60}\n-----END PRIVATE KEY-----\n"
+    key = (
+        f"-----BEGIN PRIVATE KEY-----\n{'MIIBVAIBADANBgkqhkiG9w0BAQEFAASC' * 60}\n-----END PRIVATE KEY-----\n"
+    )
     keys = key * (2 * OUTPUT_CHARS_MAX // len(key))
     whole = keys + "." * (2 * OUTPUT_CHARS_MAX - len(keys) - len(secret) // 2) + secret
     told = report_text(ToolResult(True, whole, "", None, OUTSIDE, 0.0, False))

@@ -87,7 +87,11 @@ class Thinks:
         self._stream = stream
 
     async def review(self, case: Case) -> Opinion:
-        for text in (f"1. Log in with {CANARY[:9]}", CANARY[9:], ". Then look. " + "Look at it again. " * 200):
+        for text in (
+            f"1. Log in with {CANARY[:9]}",
+            CANARY[9:],
+            ". Then look. " + "Look at it again. " * 200,
+        ):
             self._stream.publish(case.proposal_id, "plan", text)
         self._stream.end(case.proposal_id, "plan")
         self._stream.publish(case.proposal_id, CANARY, "a stage of this name")

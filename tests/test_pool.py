@@ -360,7 +360,9 @@ def test_an_idempotency_key_names_one_proposal_across_restarts(tmp_path: Path) -
     names += [{"idempotency_key": f"order-{number}", "key": "customer-7"} for number in range(6, 12)]
     with pool_of(3, **kept) as pool:
         first = [pool.propose("Refund it", **name) for name in names]
-        assert [pool.propose("Refund it", **name).position for name in names] == [each.position for each in first]
+        assert [pool.propose("Refund it", **name).position for name in names] == [
+            each.position for each in first
+        ]
         assert pool.status()["decided"] == {"approved": 12}
         assert {pool.council(each.proposal_id).name for each in first[6:]} == {
             pool.councils[council_of("customer-7", 3)].name
@@ -373,7 +375,7 @@ def test_an_idempotency_key_names_one_proposal_across_restarts(tmp_path: Path) -
         assert refused.value.code == "id_reused"
         with pytest.raises(CallerError, match="give its details, and its key, to draft"):
             pool.propose(draft, idempotency_key="order-7")
-        with pytest.raises(EnvelopeError, match="^key: "):
+        with pytest.raises(EnvelopeError, match=r"^key: "):
             pool.draft("x", idempotency_key=7)  # type: ignore[arg-type]
     with pool_of(3) as pool, pytest.raises(CallerError, match="made-up name"):
         pool.draft("x", idempotency_key="order-1")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from council.action.installed import EXECUTOR, tools_of
 from council.action.tool import Operation, Safety, Tool, ToolResult
-from council.api.keywords import History, checked
+from council.api.keywords import checked
 from council.api.tools import FunctionTool, Ran, Resources
 from council.core.state import (
     REASON_TOLD_MAX,
@@ -171,7 +171,7 @@ class Tools:
             await self._executor.close()
 
 
-class HowActed(TypedDict, total=False):
+class HowActed(TypedDict):
     """The keywords of ``tool`` that are passed to ``act`` for each call; see ``AsyncCouncil.act``."""
 
     risk: RiskLevel
@@ -181,15 +181,6 @@ class HowActed(TypedDict, total=False):
     human_timeout_s: float | None
     run_timeout_s: float
     ttl_s: float
-
-
-class Acted(HowActed, total=False):
-    """The keywords of ``AsyncCouncil.act`` besides its key."""
-
-    summary: str
-    body: str
-    confidence: float
-    history: History | None
 
 
 class Registering(Protocol):

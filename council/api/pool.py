@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from council.action.tool import Tool
 from council.agents.messaging.ids import new_id
 from council.agents.mind import Action
-from council.api.acting import Acted, ActionResult, tool
+from council.api.acting import RUN_S, TTL_S, ActionResult, tool
 from council.api.aio import AsyncCouncil, decision_or_error
 from council.api.client import Council, at_once, blocking, blocking_many
 from council.api.guard import guard
@@ -103,7 +103,10 @@ class Keys(TypedDict, total=False):
 
 
 def chosen(
-    councils: Sequence[AsyncCouncil], key: str | None, idempotency_key: str | None, superseded: str | None = None
+    councils: Sequence[AsyncCouncil],
+    key: str | None,
+    idempotency_key: str | None,
+    superseded: str | None = None,
 ) -> AsyncCouncil:
     """The council of ``key`` or of the superseded proposal, else that of ``idempotency_key``, else any.
 
@@ -266,7 +269,6 @@ class AsyncPool:
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
     @checked
-    @spelled_out
     async def act(
         self,
         tool: str,
@@ -274,14 +276,39 @@ class AsyncPool:
         *,
         key: str | None = None,
         idempotency_key: str | None = None,
-        **how: Unpack[Acted],
+        summary: str = "",
+        body: str = "",
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        timeout_s: float | None = None,
+        history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
+        wait_for_human: bool = False,
+        human_timeout_s: float | None = None,
+        run_timeout_s: float = RUN_S,
+        ttl_s: float = TTL_S,
     ) -> ActionResult:
         """Like ``Council.act``. The council is that of ``key``, otherwise any.
 
         With ``idempotency_key``, a call under the same ``sender`` and keys gets the result of the first run.
         """
         council = chosen(self._councils, key, idempotency_key)
-        return await council.act(tool, args, key=idempotency_key, **how)
+        return await council.act(
+            tool,
+            args,
+            summary=summary,
+            body=body,
+            risk=risk,
+            confidence=confidence,
+            timeout_s=timeout_s,
+            history=history,
+            requester=requester,
+            key=idempotency_key,
+            wait_for_human=wait_for_human,
+            human_timeout_s=human_timeout_s,
+            run_timeout_s=run_timeout_s,
+            ttl_s=ttl_s,
+        )
 
     def register(self, tool: Tool) -> None:
         """Adds a tool to each council, as ``tool`` does. Raises CallerError if there is one of its name."""

@@ -91,7 +91,10 @@ class Where:
 
         sender = f"cli-{current_user()}"[:NAME_CHARS_MAX]
         # A council in memory that is up also knows the name, so the key is kept whatever the store is.
-        return {"sender": sender, "key": sender_key(self.loaded().config.model_copy(update={"store": None}), sender)}
+        return {
+            "sender": sender,
+            "key": sender_key(self.loaded().config.model_copy(update={"store": None}), sender),
+        }
 
     def found_here(self, key: str) -> str | None:
         """The file found around the working folder that gives a value; None if the user named the file.

@@ -206,7 +206,8 @@ class Executor:
 async def serve(executor: Executor, port: Port) -> None:
     """Runs each action whose token is issued to ``executor``, once, as the council announces it; until cancelled.
 
-    What was issued while nobody served is run too, unless it has expired or was used. Raises CouncilError if the council is lost, or has lost its place; calling it again goes on.
+    What was issued while nobody served is run too, unless it has expired or was used. Raises CouncilError if the
+    council is lost, or has lost its place; calling it again goes on.
     """
     await executor.open()
     after = (await port.ask(AskStatus()))["events"]
@@ -252,7 +253,9 @@ async def _unused(executor: Executor, port: Port) -> list[TokenStanding]:
     """The tokens of ``executor`` that it may use, and has not used."""
     tokens = await port.ask(AskTokens())
     return [
-        each for each in tokens if each.executor == executor.name and each.standing == "live" and not each.uses
+        each
+        for each in tokens
+        if each.executor == executor.name and each.standing == "live" and not each.uses
     ]
 
 

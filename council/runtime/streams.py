@@ -16,7 +16,6 @@ from council.kinds.incoming import ROUND_MAX, Incoming
 from council.protocol.envelope import Envelope, Info
 from council.protocol.errors import EnvelopeError
 
-
 _NOT_GIVEN = "its seat, or the one that observes, was not given the proposal"
 
 

@@ -28,8 +28,8 @@ from urllib.parse import urlsplit
 
 from council.action.http_request import HttpRequest
 from council.action.redact import Filter, Redacted, Redactor
-from council.action.router import Channel as Name
 from council.action.router import MATRIX, Message, Router
+from council.action.router import Channel as Name
 from council.agents.messaging.logs import get_logger
 from council.core import effects as do
 from council.core.state import token_id_of

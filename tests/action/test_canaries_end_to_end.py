@@ -45,7 +45,9 @@ def torn(case: Case) -> Opinion:
     return Opinion.yes(PRINTED[:1_000], risk_level="low" if case.action.tool == "show" else "high")
 
 
-def test_no_metric_and_no_span_holds_what_a_proposal_a_seat_or_a_tool_says(told: InMemorySpanExporter) -> None:
+def test_no_metric_and_no_span_holds_what_a_proposal_a_seat_or_a_tool_says(
+    told: InMemorySpanExporter,
+) -> None:
     """The journal has a proposal word for word. Metrics and spans leave for other systems, and have no text of it."""
     seats = [SeatConfig(name, mind=torn) for name in ("prime", "lite", "codemind")]
     port = free_port()
@@ -66,7 +68,7 @@ def test_no_metric_and_no_span_holds_what_a_proposal_a_seat_or_a_tool_says(told:
         seen = scraped(f"http://127.0.0.1:{port}/metrics")
     spans = told.get_finished_spans()
     assert len(spans) > 10
-    for line in ("outcome=\"failed\"", "council_ballots_total"):
+    for line in ('outcome="failed"', "council_ballots_total"):
         assert line in seen
     seen += "".join(words_of(span) for span in spans)
     assert {kind for kind, canary in CANARIES.items() if canary in seen} == set()
@@ -76,4 +78,6 @@ def words_of(span: Any) -> str:
     """All that is exported of a span in words."""
     parts: list[Mapping[str, Any] | None] = [span.attributes, span.resource.attributes]
     parts += [event.attributes for event in span.events]
-    return repr((span.name, span.status.description, [event.name for event in span.events], *map(dict, parts)))
+    return repr(
+        (span.name, span.status.description, [event.name for event in span.events], *map(dict, parts))
+    )

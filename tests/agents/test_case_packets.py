@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from council.agents.mind import Action, BudgetClient, Case, Checked, Cost, Opinion, PacketMind, Ruling, ShownBallot
+from council.agents.mind import (
+    Action,
+    BudgetClient,
+    Case,
+    Checked,
+    Cost,
+    Opinion,
+    PacketMind,
+    Ruling,
+    ShownBallot,
+)
 from council.agents.mind import Turn as Said
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.seat import case_packets

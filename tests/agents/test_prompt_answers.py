@@ -168,7 +168,9 @@ def form(task: Task) -> str:
 def test_the_prompt_shows_the_keys_in_their_order_and_every_word(task: Task) -> None:
     def keys(schema: Any) -> list[str]:
         below = [one for part in schema.get("anyOf", ()) for one in keys(part)]
-        return below + [one for name, each in schema.get("properties", {}).items() for one in (name, *keys(each))]
+        return below + [
+            one for name, each in schema.get("properties", {}).items() for one in (name, *keys(each))
+        ]
 
     assert re.findall(r'"(\w+)":', form(task)) == keys(SCHEMAS[task])
     act = SCHEMAS[task]["properties"][task]["properties"]

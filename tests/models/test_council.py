@@ -246,7 +246,7 @@ def test_a_check_whose_arguments_are_no_object_is_left_to_a_human(args: str) -> 
         def drop(index: str) -> None:
             raise AssertionError("it was not approved")
 
-        with pytest.raises(NotApproved, match='its request is not {"tool": name'):
+        with pytest.raises(NotApproved, match=r'its request is not \{"tool": name'):
             drop("old")
 
 

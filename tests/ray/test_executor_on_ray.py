@@ -69,7 +69,11 @@ def test_a_check_is_run_by_whoever_runs_the_action(tmp_path: Path) -> None:
     """By the council's own executor for its tools, and by the client's for those of the client."""
     file = tmp_path / "file"
     file.write_text("two lines")
-    seats = [SeatConfig("prime", mind="tests.ray.minds:look_first"), SeatConfig("lite"), SeatConfig("codemind")]
+    seats = [
+        SeatConfig("prime", mind="tests.ray.minds:look_first"),
+        SeatConfig("lite"),
+        SeatConfig("codemind"),
+    ]
     with Council.launch(name="looks", tools=TOOLS, seats=seats, sender="bob", store="memory") as council:
 
         @council.tool(safety="READ")

@@ -44,7 +44,9 @@ class Look(Append):
     operations: tuple[Operation, ...] = ("read",)
 
     def run(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
-        return ToolResult(True, f"{os.getpid()}: {Path(args['path']).read_text()}", "", None, OUTSIDE, 0.0, False)
+        return ToolResult(
+            True, f"{os.getpid()}: {Path(args['path']).read_text()}", "", None, OUTSIDE, 0.0, False
+        )
 
 
 TOOLS = [Append(), Look()]
