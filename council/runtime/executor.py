@@ -269,7 +269,7 @@ async def _begin_missed_check(executor: Executor, port: Port, token: TokenStandi
     asked: Asked = {"proposal": token.proposal_id, "types": ["ballot", "ruling"]}
     for entry in await port.ask(AskHistory(wanted(asked))):
         check = entry.data[entry.kind].get("check")
-        if check is not None and check["digest"] == token.arguments:
+        if check is not None and (check["tool"], check["digest"]) == (token.tool, token.arguments):
             number = int(token.token_id.removeprefix(f"{token_id_of(token.proposal_id)}-"))
             executor.begin_check(token.proposal_id, number, check, token.timeout_s)
             return
