@@ -39,11 +39,7 @@ class Match:
         return self.piece.touches(self.first, self.last)
 
     def found(self) -> Finding:
-        line = next(
-            (n for n in self.piece.numbers[self.first : self.last + 1] if n in self.piece.changed),
-            self.piece.number(self.first),
-        )
-        rule = self.rule
+        rule, line = self.rule, self.piece.line_of(self.first, self.last)
         return Finding(rule.id, rule.family, rule.weight, self.piece.path, line, rule.message, rule.cwe)
 
 
