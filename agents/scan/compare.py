@@ -118,9 +118,10 @@ def _appeared(old: Sequence[Match], new: Sequence[Match]) -> Iterator[Finding]:
 
 def _vanished(old: Sequence[Match], new: Sequence[Match], texts: _Texts) -> Iterator[Finding]:
     left = len(old) - len(new)
+    replaced = {match.piece.hunk for match in _unmatched(new, old)}  # by another of its kind
     for match in _unmatched(old, new):
         stays = match.captured.get(STAYS)
-        if left <= 0 or not match.piece.is_left or (stays and not texts.still_has(match.piece.path, stays)):
+        if left <= 0 or not match.piece.is_left or match.piece.hunk in replaced or (stays and not texts.still_has(match.piece.path, stays)):
             continue
         left -= 1
         yield match.found()

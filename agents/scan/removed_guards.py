@@ -134,22 +134,25 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
     cuts, puts = pair.cut, pair.put
     if len(cuts) == len(puts) == 1 and cuts[0][0] in "'\"" and puts[0][0] in "'\"":
         cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
+    weight: Weight
     name = put.guard_gone(cuts)
     if name and all(known["exempt"].search(word) for word in puts if word[0].isalpha()):
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
     cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
+    owner = known["owner"].compiled()
     is_query = known["query"].search(pair.old) and known["query"].search(pair.new)
-    is_owners = known["owner"].search(cut) and not known["owner"].search(whole)
+    is_owners = set(owner.findall(cut)) - set(owner.findall(whole))
     if is_query and is_owners and re.search("[=:]|AND", cut):
-        weight: Weight = "ask" if puts else "stop"
+        weight = "ask" if puts else "stop"
         shown = short_quote(cut)
         message = f"Takes the filter {shown} off a query. Keep it: others' rows are found without it."
         return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
     is_less = set(puts) <= set(cuts) and len(pair.block.removed) == len(pair.block.added) == 1
     if is_less and known["input"].search(cut) and not known["input"].search(whole):
         message = f"Takes a check of input off {shown}. Keep it, or say where it is checked now."
-        return _finding("validation-cut", "ask", pair.path, pair.line, message, 20)
+        weight = "stop" if known["cleans"].search(cut) else "ask"
+        return _finding("validation-cut", weight, pair.path, pair.line, message, 20)
     if is_less and known["lock"].search(cut) and not known["atomic"].search(whole):
         message = f"Takes {short_quote(cut)} off {shown}. Keep it, or say why two can't meet there."
         return _finding("lock-removed", "stop", pair.path, pair.line, message, 362)
