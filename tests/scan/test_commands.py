@@ -14,6 +14,7 @@ from council.agents.scan import commands, flow, sql
 from council.agents.scan.commands import BAD_MIN, GOOD_MIN, Row
 from council.agents.scan.finding import WEIGHTS
 from council.agents.scan.scan import scan
+from tests.cases import each
 
 ROWS = {row.id: row for row in commands.table().rows}
 FLOWS = {row.id: row for row in flow.flows().rows}
@@ -28,7 +29,7 @@ def rules_of(script: str) -> list[str]:
     return [finding.rule for finding in reading.findings]
 
 
-@pytest.mark.parametrize("id_", [*ROWS, *FLOWS])
+@each("id_", [*ROWS, *FLOWS])
 def test_a_row_finds_its_bad_examples_and_none_of_its_good_ones(id_: str) -> None:
     row = (ROWS | FLOWS)[id_]
     missed = [line for line in row.bad.splitlines() if id_ not in rules_of(line)]
@@ -36,7 +37,7 @@ def test_a_row_finds_its_bad_examples_and_none_of_its_good_ones(id_: str) -> Non
     assert (missed, wrong) == ([], [])
 
 
-@pytest.mark.parametrize("id_", QUERIES)
+@each("id_", QUERIES)
 def test_a_row_of_sql_finds_its_bad_examples_and_none_of_its_good_ones(id_: str) -> None:
     row = QUERIES[id_]
     found = {text: {f.rule for f in sql.findings(text, "here")} for text in (row.bad + row.good).splitlines()}
@@ -45,7 +46,7 @@ def test_a_row_of_sql_finds_its_bad_examples_and_none_of_its_good_ones(id_: str)
     assert (missed, wrong) == ([], [])
 
 
-@pytest.mark.parametrize("id_", [*ROWS, *FLOWS, *QUERIES])
+@each("id_", [*ROWS, *FLOWS, *QUERIES])
 def test_a_row_has_enough_examples_and_says_what_to_do(id_: str) -> None:
     row: Row = (ROWS | FLOWS | QUERIES)[id_]  # type: ignore[assignment]
     assert len(set(row.bad.splitlines())) >= BAD_MIN
@@ -59,10 +60,7 @@ def test_no_id_is_given_twice() -> None:
     assert len(ROWS | FLOWS | QUERIES) == len(ROWS) + len(FLOWS) + len(QUERIES)
 
 
-@pytest.mark.parametrize(
-    ("line", "weight"),
-    [pytest.param(line, each["weight"], id=line[:60]) for each in LINES for line in each["lines"]],
-)
+@each(("line", "weight"), [(line, row["weight"]) for row in LINES for line in row["lines"]])
 def test_a_command_line_gets_its_weight(line: str, weight: str) -> None:
     found = sorted((f.weight for f in commands.findings(line, "here")), key=WEIGHTS.index)
     assert (found[0] if found and found[0] != "note" else "") == weight, commands.findings(line, "here")
