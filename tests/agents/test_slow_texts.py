@@ -20,12 +20,12 @@ from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
 from council.agents.scan import datafiles, python, shell
 from council.agents.scan.change import read_changes
-from council.agents.scan.commands import read as read_shell
 from council.agents.scan.languages import BY_NAME
 from council.agents.scan.pieces import piece_of, pieces_of
 from council.agents.scan.python_values import written_out
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import ParseEffort
+from council.agents.scan.shell import read as read_shell
 from tests.agents.test_minds_together import one_file
 
 SLOW = Path(__file__).parent.parent / "corpus" / "slow"
