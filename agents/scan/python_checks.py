@@ -125,7 +125,10 @@ def checks_of(piece: Piece) -> Iterator[Check]:
         body = [statement.node for statement in block]
         for at, statement in enumerate(block):
             node, owners = statement.node, statement.owners
-            found, rest = list(_checks_of(statement, body[at + 1 : at + 2])), tuple(body[at + 1 : at + 1 + NEIGHBOURS_MAX])
+            found, rest = (
+                list(_checks_of(statement, body[at + 1 : at + 2])),
+                tuple(body[at + 1 : at + 1 + NEIGHBOURS_MAX]),
+            )
             for check in found:
                 check.line, check.path = piece.line_of(check.line - 1, check.line - 1), piece.path
                 check.before = tuple(body[max(0, at - NEIGHBOURS_MAX) : at])
