@@ -235,8 +235,8 @@ def _python(path: str, lines: Numbered) -> Iterator[Script]:
     """Commands that Python code runs, if they are literals. A call in a string is data."""
     # A notebook gives lines with ! to a shell.
     yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
-    code = [(number, "" if line.startswith(("!", "%")) else line) for number, line in lines]
-    if not any(_RUNS.search(line) for _, line in code):
+    code = [(number, "" if line.startswith("!") else line) for number, line in lines]
+    if not any(_RUNS.search(line) or not line.isascii() for _, line in code):
         return
     added = [DiffLine("+", line, None, number) for number, line in code]
     piece = parse_sides(FileChange(path, None, "added"), added, PARSE_TOKENS_MAX)[0].new
