@@ -167,7 +167,7 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
     cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
-    owner = known["owner"].compiled()
+    owner = known["owner"].compiled
     is_query = known["query"].search(pair.old) and known["query"].search(pair.new)
     is_owners = set(owner.findall(cut)) - set(owner.findall(whole))
     if is_query and is_owners and re.search("[=:]|AND", cut):
