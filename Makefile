@@ -33,8 +33,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## a council on Ray reviews the newest change of this repository
 	$(BIN)/council demo
 
-test: $(INSTALLED)  ## all tests but long ones; those on Ray, which wait for it, in two of three processes
-	$(BIN)/python -m pytest -n 3
+test: $(INSTALLED)  ## all tests but long ones; those on Ray, which wait for it, in two of four processes
+	$(BIN)/python -m pytest -n 4
 
 # The weights and torch, 1.3 GB. The version that constraints.txt names is had for the CPU alone where the index of
 # packages offers it so; elsewhere it brings CUDA along.
@@ -48,7 +48,7 @@ test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the 
 	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -m minilm
 
 test-all: $(INSTALLED)  ## what make test leaves out: long tests, all examples of properties, then test-minilm
-	$(BIN)/python -m pytest -n 2 -m 'long or hypothesis' --hypothesis-profile all
+	$(BIN)/python -m pytest -n 3 -m 'long or hypothesis' --hypothesis-profile all
 	@# Last, for it installs what the other tests do without.
 	$(MAKE) test-minilm
 

@@ -61,7 +61,9 @@ FIRST = (
 # They share councils that ``council up`` brought up, each with a Ray of its own (fixtures of tests/ray/conftest.py).
 BY_COMMAND = ("tests/ray/test_cli_ray.py", "tests/ray/test_dashboard.py", "tests/ray/test_hold.py")
 # A test of these shares nothing with others, and some take minutes: it may run in any process.
-ALONE = ("tests/ray/test_reconnect.py", "tests/chaos/")
+ALONE = ("tests/ray/test_nodes.py", "tests/ray/test_reaper.py", "tests/ray/test_reconnect.py", "tests/chaos/")
+# Its tests share a cluster with each other alone.
+CLUSTER = "tests/ray/test_cluster.py"
 
 
 class Folder(pytest.Package):
@@ -115,7 +117,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return "tests/ray, by command"
             if nodeid.startswith(ALONE):
                 return nodeid
-            if nodeid.startswith("tests/ray/"):
+            if nodeid.startswith("tests/ray/") and not nodeid.startswith(CLUSTER):
                 return "tests/ray"
             if nodeid.startswith(("tests/journal/", "tests/hold/test_journal.py")):
                 return "tests/journal"

@@ -232,6 +232,7 @@ def test_the_start_of_an_action_is_timed_beside_a_bare_one() -> None:
 def test_the_rows_in_process_have_percentiles_a_floor_and_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "LEVELS", (1, 10))
     monkeypatch.setattr(running, "TURNS", 1)
+    monkeypatch.setattr(pure, "INNER", 5)
     rows = [*running.inline_rows(0.05), *pure.codec_rows(0.1)]
     assert all(row.figure > 0 and row.p50_ms is not None and row.p99_ms is not None for row in rows)
     assert [row.grew_mb is not None and row.ratio is not None for row in rows if row.unit == "/s"] == [

@@ -19,7 +19,6 @@ from council.agents.scan.shell_words import DOWNLOADERS, INTERPRETERS, Scene, ba
 
 RULES = Path(__file__).parent / "rules" / "flow.yml"
 WORD_CHARS_MAX = LINE_CHARS_MAX = 4_000
-SECRETS_MAX = 500  # files with secrets of one script
 _MARKS = {"!": "secret", "?": "token"}
 _MARK = re.compile(r"[$<]\(([!?])")
 _KEPT_KINDS = {"secret", "dump"}
@@ -114,13 +113,12 @@ def judge(stages: list[list[str]], scene: Scene, *, is_shown: bool) -> Iterator[
         scene.secrets.update(
             (source.keeps, source.kind) for source in flows().sources if source.keeps and source.kind in given
         )
-        if carried & _KEPT_KINDS and len(scene.secrets) < SECRETS_MAX:
+        if carried & _KEPT_KINDS:
             kind = "secret" if "secret" in carried else "dump"
             kept = [word[1:] for word in argv if word.startswith(">")]
             if given:
-                kept += [word for word in argv[1:] if _KEPT.search(word)] + argv[-1:] * (
-                    name in {"cp", "mv", "tee"}
-                )
+                kept += [word for word in argv[1:] if _KEPT.search(word)]
+                kept += argv[-1:] if name in {"cp", "mv", "tee"} else []
             scene.secrets.update(dict.fromkeys(filter(None, kept), kind))
     last = stages[-1] if stages else []
     if is_shown and last and not any(word.startswith(">") for word in last):
@@ -135,10 +133,9 @@ def _saved(argv: list[str], name: str, scene: Scene) -> bool:
     ran = files[1:2] if name in INTERPRETERS else files[:1]
     if any(scene.secrets.get(word.removeprefix("./")) == "saved" for word in ran):
         return True
-    if name in DOWNLOADERS and len(scene.secrets) < SECRETS_MAX:
-        named = [
-            word for before, word in pairwise(argv) if before in {"-o", "-O", "--output", "--output-document"}
-        ]
+    if name in DOWNLOADERS:
+        options = {"-o", "-O", "--output", "--output-document"}
+        named = [word for before, word in pairwise(argv) if before in options]
         named += [word[1:] for word in argv if word.startswith(">")]
         named += [word.rsplit("/", 1)[-1] for word in files if "://" in word]
         scene.secrets.update((word.removeprefix("./"), "saved") for word in named if word)

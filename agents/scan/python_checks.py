@@ -195,13 +195,20 @@ def _conditions(node: ast.If, following: Sequence[ast.stmt]) -> Iterator[Check]:
 
 
 def _guards(
-    node: ast.If, clauses: Iterable[ast.expr], after: Sequence[ast.stmt], **more: bool
+    node: ast.If,
+    clauses: Iterable[ast.expr],
+    after: Sequence[ast.stmt],
+    *,
+    refuses: bool = True,
+    is_implied: bool = False,
 ) -> Iterator[Check]:
     last = node.body[-1]
     raised = last.exc if isinstance(last, ast.Raise) else None
     raises = dotted(raised.func if isinstance(raised, ast.Call) else raised)
     for clause in clauses:
-        yield Check("guard", clause, node.test, node.lineno, True, tuple(after), raises=raises, **more)
+        check = Check("guard", clause, node.test, node.lineno, True, tuple(after), raises=raises)
+        check.refuses, check.is_implied = refuses, is_implied
+        yield check
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:

@@ -11,7 +11,7 @@ import ast
 import copy
 from collections.abc import Iterable, Iterator
 from operator import is_
-from typing import Any, TypeGuard
+from typing import Any
 
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python import Statement
@@ -151,21 +151,19 @@ def _is_built(node: ast.expr) -> bool:
     return isinstance(node, _BUILT) or (isinstance(node, ast.Call) and last_of(node.func) in _BUILDS)
 
 
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """The value of a keyword argument, if it is given."""
-    return next((item.value for item in call.keywords if item.arg == name), None)
-
-
 def last_of(node: ast.AST | None) -> str:
     return dotted(node).rsplit(".", 1)[-1]
 
 
 def literal(node: ast.AST | None) -> str:
-    """The text of a literal, or of two that are added; "" for anything else."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = node.left, node.right
-        return literal(left) + literal(right) if _is_text(left) and _is_text(right) else ""
-    return node.value if isinstance(node, ast.expr) and _is_text(node) else ""
+    """The text of a literal, or of some that are added; "" for anything else."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            one, other = literal(left), literal(right)
+            return one + other if one and other else ""
+    return ""
 
 
 def written_out(piece: Piece) -> str:
@@ -211,12 +209,6 @@ def _written(statement: ast.stmt, writer: _Writer, piece: Piece) -> Iterator[tup
         waiting.extend(ast.iter_child_nodes(node))
 
 
-class _Text(ast.Constant):
-    """A literal that is a text; for the type checker."""
-
-    value: str
-
-
 class _Writer:
     """Writes out the calls of a tree. The tree itself is not changed, for names are followed in it."""
 
@@ -237,29 +229,21 @@ class _Writer:
         return new
 
     def _with_parts(self, node: ast.AST) -> ast.AST:
-        changed: dict[str, object] = {}
+        parts: dict[str, object] = {}
         for name, value in ast.iter_fields(node):
-            if isinstance(value, ast.AST) and name != "ctx":
-                if (new := self.written(value)) is not value:
-                    changed[name] = new
-            elif isinstance(value, list):
-                parts = [self.written(part) if isinstance(part, ast.AST) else part for part in value]
-                if not _same(parts, value):
-                    changed[name] = parts
-        return _with(node, changed)
+            if isinstance(value, list):
+                parts[name] = [self.written(part) if isinstance(part, ast.AST) else part for part in value]
+            elif isinstance(value, ast.AST) and name != "ctx":
+                parts[name] = self.written(value)
+        return _with(node, parts)
 
     def _call(self, node: ast.Call) -> ast.AST:
-        changed: dict[str, object] = {}
+        parts: dict[str, object] = {"args": [self._value(arg) for arg in node.args]}
+        parts["keywords"] = [part for item in node.keywords for part in self._keyword(item)]
         called = self._names.called(node)
         if called and called != self._names.origin(dotted(node.func)):
-            changed["func"] = ast.Name(called.removeprefix("builtins."))
-        keywords = [part for item in node.keywords for part in self._keyword(item)]
-        if not _same(keywords, node.keywords):
-            changed["keywords"] = keywords
-        args = [self._value(arg) for arg in node.args]
-        if not _same(args, node.args):
-            changed["args"] = args
-        return _with(node, changed)
+            parts["func"] = ast.Name(called.removeprefix("builtins."))
+        return _with(node, parts)
 
     def _keyword(self, item: ast.keyword) -> list[ast.keyword]:
         if item.arg is not None:
@@ -270,26 +254,25 @@ class _Writer:
         mapping = item.value
         if isinstance(mapping, ast.Name) and mapping.id in self._names.values:
             mapping = self._names.values[mapping.id][-1]
-        if isinstance(mapping, ast.Call) and dotted(mapping.func) == "dict" and not mapping.args:
-            return list(mapping.keywords)
-        keys = mapping.keys if isinstance(mapping, ast.Dict) else []
-        if not keys or not all(
-            isinstance(key, ast.Constant) and str(key.value).isidentifier() for key in keys
-        ):
-            return [item]
-        assert isinstance(mapping, ast.Dict)
-        return [
-            ast.keyword(str(key.value), value)
-            for key, value in zip(keys, mapping.values, strict=True)
-            if isinstance(key, ast.Constant)
-        ]
+        match mapping:
+            case ast.Call(func=ast.Name(id="dict"), args=[]):
+                return mapping.keywords
+            case ast.Dict(keys=keys, values=values):
+                names = [key.value for key in keys if isinstance(key, ast.Constant)]
+                if len(names) == len(keys) and all(str(name).isidentifier() for name in names):
+                    return [ast.keyword(str(name), value) for name, value in zip(names, values, strict=True)]
+        return [item]
 
     def _value(self, node: ast.expr, depth: int = 0) -> ast.expr:
         """What an argument stands for: a literal, a list with its items, a text with its parts, or itself."""
         self._left -= 1
         if depth > FOLLOWED_MAX or self._left < 0:
             return node
-        sides = (node.left, node.right) if _is_sum(node) else (node,)
+        match node:
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                sides = [left, right]
+            case _:
+                sides = [node]
         if not isinstance(node, ast.List | ast.Tuple) and any(map(self._is_list, sides)):
             items = self._names.items(node)
             self._left -= len(items)
@@ -299,9 +282,7 @@ class _Writer:
             return node if isinstance(value, ast.Name) else self._value(value, depth + 1)
         if isinstance(node, ast.Call) and last_of(node.func) == "join" and self._names.is_fixed(node):
             return self._joined(node, depth)
-        return (
-            _told(self._parts(node, depth)) if isinstance(node, ast.JoinedStr | ast.BinOp) else None
-        ) or node
+        return _told(self._parts(node, depth)) or node
 
     def _joined(self, node: ast.Call, depth: int) -> ast.expr:
         """The text that a join of fixed items gives, a "?" for each item that is not seen."""
@@ -315,13 +296,13 @@ class _Writer:
 
     def _parts(self, node: ast.expr, depth: int) -> list[ast.expr]:
         """The parts of a text that is put together; empty for a sum that is no text."""
-        if isinstance(node, ast.JoinedStr):
-            return [self._part(part, depth) for part in node.values[:ITEMS_MAX]]
-        if _is_sum(node) and depth <= 2 * FOLLOWED_MAX:
-            sides = [
-                self._parts(side, depth + 1) or [self._part(side, depth)] for side in (node.left, node.right)
-            ]
-            return [*sides[0], *sides[1]] if any(map(_is_text, (*sides[0], *sides[1]))) else []
+        match node:
+            case ast.JoinedStr(values=values):
+                return [self._part(part, depth) for part in values[:ITEMS_MAX]]
+            case ast.BinOp(left=left, op=ast.Add(), right=right) if depth <= 2 * FOLLOWED_MAX:
+                sides = [self._parts(side, depth + 1) or [self._part(side, depth)] for side in (left, right)]
+                parts = [*sides[0], *sides[1]]
+                return parts if any(map(_is_text, parts)) else []
         return []
 
     def _part(self, node: ast.expr, depth: int) -> ast.expr:
@@ -332,26 +313,25 @@ class _Writer:
         return ast.Constant("?") if self._names.is_fixed(inner) else inner
 
 
-def _same(one: list[ast.AST] | list[ast.expr] | list[ast.keyword], other: list[Any]) -> bool:
-    return len(one) == len(other) and all(map(is_, one, other))
-
-
-def _with(node: ast.AST, changed: dict[str, object]) -> ast.AST:
-    """A copy with other parts; the node itself if there are none."""
-    if not changed:
+def _with(node: ast.AST, parts: dict[str, Any]) -> ast.AST:
+    """A copy with other parts; the node itself if they are its own."""
+    if all(_is_same(getattr(node, name), part) for name, part in parts.items()):
         return node
     new = copy.copy(node)
-    for name, value in changed.items():
-        setattr(new, name, value)
+    for name, part in parts.items():
+        setattr(new, name, part)
     return new
 
 
-def _is_text(node: ast.expr) -> TypeGuard[_Text]:
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two nodes are one, or two lists are of the same nodes."""
+    if not isinstance(one, list):
+        return one is other
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _is_sum(node: ast.expr) -> TypeGuard[ast.BinOp]:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
 
 
 def _told(parts: list[ast.expr]) -> ast.expr | None:
@@ -359,7 +339,7 @@ def _told(parts: list[ast.expr]) -> ast.expr | None:
     if not parts:
         return None
     # An f-string with a line feed would be written over two lines.
-    told = [ast.Constant(part.value.replace("\n", " ")) if _is_text(part) else part for part in parts]
+    told = [ast.Constant(literal(part).replace("\n", " ")) if _is_text(part) else part for part in parts]
     if all(map(_is_text, told)):
-        return ast.Constant("".join(part.value for part in told if _is_text(part)))
+        return ast.Constant("".join(map(literal, told)))
     return ast.JoinedStr([part if _is_text(part) else ast.FormattedValue(part, -1) for part in told])

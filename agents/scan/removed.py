@@ -84,7 +84,7 @@ def _swallows(piece: Piece) -> Iterator[Finding]:
                 continue
             is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
             message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}`. pass. Refuse then."
-            weight: Weight = "stop" if is_access else "ask"
+            weight: Weight = "stop" if is_access or isinstance(handler.body[-1], ast.Return) else "ask"
             yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
 
 

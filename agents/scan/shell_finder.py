@@ -234,8 +234,8 @@ def _python(lines: Numbered) -> Iterator[Script]:
     """Commands that Python code runs, if they are literals. A call in a string is data."""
     # A notebook gives lines with ! to a shell.
     yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
-    code = [(number, "" if line.startswith(("!", "%")) else line) for number, line in lines]
-    if not any(_RUNS.search(line) for _, line in code):
+    code = [(number, "" if line.startswith("!") else line) for number, line in lines]
+    if not any(_RUNS.search(line) or not line.isascii() for _, line in code):
         return
     hunk = Hunk(0, 1, tuple(DiffLine("+", line, None, number) for number, line in code))
     (piece,) = pieces_of([FileChange("a.py", None, "added", hunks=(hunk,))])

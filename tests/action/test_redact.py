@@ -5,6 +5,7 @@ import json
 import re
 import string
 from collections.abc import Callable
+from itertools import product
 from urllib.parse import quote
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from council.action.redact import Filter, Redactor, redact
 from tests.action.canaries import CANARIES
+from tests.cases import each
 from tests.patience import GROWTH_MAX, growth
 
 SOME = [CANARIES[kind] for kind in ("AWS access key", "GitHub token", "Stripe key", "mail address", "IBAN")]
@@ -48,8 +50,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize("kind", CANARIES)
+@each(("name", "kind"), product(ENCODINGS, CANARIES))
 def test_no_canary_survives_an_encoding(name: str, kind: str) -> None:
     canary = CANARIES[kind]
     hidden = ENCODINGS[name](canary)
@@ -63,8 +64,7 @@ def test_no_canary_survives_an_encoding(name: str, kind: str) -> None:
     assert found.text.endswith("after it")
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize("kind", CANARIES)
+@each(("name", "kind"), product(ENCODINGS, CANARIES))
 def test_no_canary_survives_a_split_over_two_chunks(name: str, kind: str) -> None:
     hidden = ENCODINGS[name](CANARIES[kind])
     before, after = "a word " * 500 + "\nhere: ", "\nand more" + " words" * 500

@@ -14,7 +14,7 @@ import pytest
 from council import Council, Decision
 from council.agents.mind import Case
 from tests.agents.test_minds_together import one_file
-from tests.reviewing import decide_all, told
+from tests.reviewing import analyzed_together, decide_all, told
 
 HEAD = "const { exec } = require('child_process');\n"
 CI = "name: ci\non: {trigger}\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      - run: {run}\n"
@@ -159,7 +159,8 @@ def decisions() -> dict[str, Decision]:
         for one in TRIES
     }
     assert len(cases) == len(TRIES), "two tries have the same name"
-    return decide_all(cases)
+    with analyzed_together(cases.values()):
+        return decide_all(cases)
 
 
 def is_as_wanted(one: Try, decision: Decision) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from council import Decision
 from council.agents.mind import Case
-from tests.reviewing import decide_all, told
+from tests.reviewing import analyzed_together, decide_all, told
 
 KEY = "Zx81mQpL7vRt" + "B4nKw29sYcE6hUjD"  # random, and nobody's
 AWS = "AKIA" + "Q7ZK3NVX2LMPT5RW"
@@ -981,7 +981,8 @@ SAYS |= {one.title: "(secret-" for one in SECRETS if one.files[0][0].endswith("k
 def decisions() -> dict[str, Decision]:
     cases = {one.title: Case("id", "proposer", one.title, one.diff()) for one in TRIES}
     assert len(cases) == len(TRIES), "two tries have the same title"
-    return decide_all(cases)
+    with analyzed_together(cases.values()):
+        return decide_all(cases)
 
 
 def is_as_wanted(one: Try, decision: Decision) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from council import Decision
 from council.agents.mind import Case
-from tests.reviewing import decide_all, told
+from tests.reviewing import analyzed_together, decide_all, told
 
 FOLDER = Path(__file__).parent
 CHANGES = tomllib.loads((FOLDER / "expected.toml").read_text(encoding="utf-8"))["change"]
@@ -20,17 +20,17 @@ CHANGES = tomllib.loads((FOLDER / "expected.toml").read_text(encoding="utf-8"))[
 
 @pytest.fixture(scope="module")
 def decisions() -> dict[str, Decision]:
-    return decide_all(
-        {
-            change["file"]: Case(
-                "id",
-                "proposer",
-                change["title"],
-                (FOLDER / "changes" / change["file"]).read_text(encoding="utf-8"),
-            )
-            for change in CHANGES
-        }
-    )
+    cases = {
+        change["file"]: Case(
+            "id",
+            "proposer",
+            change["title"],
+            (FOLDER / "changes" / change["file"]).read_text(encoding="utf-8"),
+        )
+        for change in CHANGES
+    }
+    with analyzed_together(cases.values()):
+        return decide_all(cases)
 
 
 def is_seen(decision: Decision) -> bool:

@@ -13,6 +13,7 @@ from council.governance.episode import PACKETS_MAX, Directive, Episode, VerifyLo
 from council.governance.ledger import Grant
 from council.protocol.errors import IllegalMove
 from council.protocol.omen import Packet
+from tests.cases import each
 from tests.governance.episodes import START, built, changed, played, reread, rules, writer
 
 # From rules 5: the state after each packet, by row and column; - is illegal.
@@ -100,7 +101,7 @@ HEAD, *LINES = (line.split() for line in MATRIX.strip().splitlines())
 CELLS = [(line[0], column, to) for line in LINES for column, to in zip(HEAD, line[1:], strict=True)]
 
 
-@pytest.mark.parametrize(("row", "column", "to"), CELLS)
+@each(("row", "column", "to"), CELLS)
 def test_every_state_against_every_packet(row: str, column: str, to: str) -> None:
     """Mutation: a row of TRANSITIONS removed, or its condition or its target changed."""
     episode, packet = episode_of(row), packet_of(column)
@@ -126,7 +127,7 @@ def test_each_row_of_the_table_is_tried_by_a_cell() -> None:
     assert [row for row in machine.ROWS if row not in reached and row.to != "refused"] == []
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_no_order_of_packets_breaks_the_machine(seed: int) -> None:
     """What is rejected changes nothing (``played`` compares), no token is used too often, and no sum shrinks."""
     chance = random.Random(seed)

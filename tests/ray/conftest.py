@@ -124,6 +124,10 @@ def killed(slow: Up) -> Killed:
     return Killed(slow, program, command)
 
 
+# In several processes, these run in any of them.
+ANYWHERE = tuple(f"tests/ray/test_{name}.py" for name in ("reconnect", "nodes", "cluster", "reaper"))
+
+
 @pytest.fixture
 def at_last() -> None:
     """For a test that is run after all others, since what it looks at takes its time: half a minute, mostly."""
@@ -152,7 +156,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> list[bool]:
         used = getattr(item, "fixturenames", ())
         steps = (
-            not item.nodeid.startswith("tests/ray/test_reconnect.py"),
+            not item.nodeid.startswith(ANYWHERE),
             "at_last" in used,
             not own_ray(item),
             "slow" not in used,

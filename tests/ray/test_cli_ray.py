@@ -246,6 +246,7 @@ def test_who_watches_is_told_that_it_came_down(ended: Ended) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.long
 def test_an_interrupted_start_leaves_nothing(shell: Shell) -> None:
     starting = shell.start("up")
     until(lambda: below(starting.pid))

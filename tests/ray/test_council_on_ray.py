@@ -269,6 +269,7 @@ def test_a_mind_that_hangs_or_stops_its_loop_costs_its_ballot_and_the_heart_goes
             gate.touch()
 
 
+@pytest.mark.long
 def test_seats_whose_minds_hang_past_the_inactivity_limit_stay_active(name: str, tmp_path: Path) -> None:
     """Mutation: the heart beats on the loop of the mind, and a mind that hangs makes its seat inactive for good.
 
@@ -318,6 +319,7 @@ def test_two_councils_side_by_side(council: Council, other: Council) -> None:
     assert council.propose("still there")
 
 
+@pytest.mark.long
 def test_a_mind_that_cannot_be_had_is_told_at_launch(name: str) -> None:
     before = ray.util.list_named_actors(all_namespaces=True)
     with pytest.raises(MindError, match="no licence file") as caught:
@@ -517,6 +519,7 @@ def opening() -> bool:
     return any(thread.name.startswith("council-opening") for thread in threading.enumerate())
 
 
+@pytest.mark.long
 def test_a_launch_that_is_cancelled_leaves_no_council(name: str) -> None:
     async def scenario() -> None:
         launching = asyncio.ensure_future(
@@ -533,6 +536,7 @@ def test_a_launch_that_is_cancelled_leaves_no_council(name: str) -> None:
     assert name not in ray_side.running("council")
 
 
+@pytest.mark.long
 def test_the_actors_log_as_the_process_that_launched_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their Ray was started without these variables. Mutation: each actor goes by its own environment."""
     monkeypatch.setenv("COUNCIL_LOG_LEVEL", "debug")
@@ -570,6 +574,7 @@ def test_a_coordinator_that_was_restarted_tries_again_where_ray_fails_it(
     assert actor._coordinator == "the council"
 
 
+@pytest.mark.long
 def test_a_pool_is_joined_by_its_name_and_knows_its_size(name: str) -> None:
     with (
         CouncilPool.launch(2, name=name, seats=seats()[:2]) as pool,
@@ -592,6 +597,7 @@ def test_a_council_by_itself_is_no_pool(council: Council) -> None:
     assert council.propose("Rotate the staging key")
 
 
+@pytest.mark.long
 def test_ray_tasks_share_one_council(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The program of examples/ray_tasks.py."""
     runpy.run_path(str(Path(__file__).parents[2] / "examples/ray_tasks.py"))["main"](name)

@@ -13,6 +13,7 @@ from tests.models.stub import Stub, ballot, ruling, says, used
 from tests.patience import HANG_S
 
 
+@pytest.mark.long
 def test_primes_process_asks_lites_server_with_lites_key_and_what_fits_none_is_refused(
     name: str, tmp_path: Any
 ) -> None:

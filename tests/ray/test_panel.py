@@ -144,6 +144,7 @@ def test_it_is_served_comes_back_when_killed_and_ends_with_its_council(served: C
     until(lambda: figures(url) is None, "the panel outlives its council")
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_told_and_the_council_decides_and_once_it_is_free_it_is_served(name: str) -> None:
     port = free_port()  # that nobody else takes, once it is free again
     with socket.create_server(("127.0.0.1", port)) as taken:

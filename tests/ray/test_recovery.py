@@ -97,6 +97,7 @@ def in_vain() -> int:
     return sum(path.read_text(errors="replace").count("coordinator can't begin yet") for path in logs)
 
 
+@pytest.mark.long
 def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(lasting: Council) -> None:
     """Mutation: it gives up at the first try, and the council stays dead though its store is well again."""
     first = lasting.propose("before")
@@ -115,6 +116,7 @@ def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(lasting: C
     assert set(counted.values()) == {1}
 
 
+@pytest.mark.long
 def test_what_waits_and_who_sent_it_survive_the_end_of_everything(name: str, tmp_path: Path) -> None:
     """rules 1.9, 1.12: a council that is launched again under its name goes on with its journal.
 

@@ -13,6 +13,7 @@ from council.agents.scan import commands, flow, shell, sql
 from council.agents.scan.commands import Row
 from council.agents.scan.finding import WEIGHTS, Finding
 from council.agents.scan.scan import scan
+from tests.cases import each
 
 BAD_MIN, GOOD_MIN = 5, 3  # examples of a row
 ROWS = {row.id: row for row in commands.table().rows}
@@ -35,7 +36,7 @@ def rules_of(script: str) -> list[str]:
     return [finding.rule for finding in reading.findings]
 
 
-@pytest.mark.parametrize("id_", [*ROWS, *FLOWS])
+@each("id_", [*ROWS, *FLOWS])
 def test_a_row_finds_its_bad_examples_and_none_of_its_good_ones(id_: str) -> None:
     row = (ROWS | FLOWS)[id_]
     missed = [line for line in row.bad.splitlines() if id_ not in rules_of(line)]
@@ -43,7 +44,7 @@ def test_a_row_finds_its_bad_examples_and_none_of_its_good_ones(id_: str) -> Non
     assert (missed, wrong) == ([], [])
 
 
-@pytest.mark.parametrize("id_", QUERIES)
+@each("id_", QUERIES)
 def test_a_row_of_sql_finds_its_bad_examples_and_none_of_its_good_ones(id_: str) -> None:
     row = QUERIES[id_]
     found = {text: {f.rule for f in sql.findings(text, "here")} for text in (row.bad + row.good).splitlines()}
@@ -52,7 +53,7 @@ def test_a_row_of_sql_finds_its_bad_examples_and_none_of_its_good_ones(id_: str)
     assert (missed, wrong) == ([], [])
 
 
-@pytest.mark.parametrize("id_", [*ROWS, *FLOWS, *QUERIES])
+@each("id_", [*ROWS, *FLOWS, *QUERIES])
 def test_a_row_has_enough_examples_and_says_what_to_do(id_: str) -> None:
     row: Row = (ROWS | FLOWS | QUERIES)[id_]  # type: ignore[assignment]
     assert len(set(row.bad.splitlines())) >= BAD_MIN
@@ -67,10 +68,7 @@ def test_no_id_is_given_twice() -> None:
     assert len(ROWS | FLOWS | QUERIES) == rows
 
 
-@pytest.mark.parametrize(
-    ("line", "weight"),
-    [pytest.param(line, each["weight"], id=line[:60]) for each in LINES for line in each["lines"]],
-)
+@each(("line", "weight"), [(line, row["weight"]) for row in LINES for line in row["lines"]])
 def test_a_command_line_gets_its_weight(line: str, weight: str) -> None:
     found = sorted((f.weight for f in findings(line)), key=WEIGHTS.index)
     assert (found[0] if found and found[0] != "note" else "") == weight, findings(line)

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import judgement
 from benchmarks.judgement import CALLS, COMMANDS, Entry, Verdict
-from council.agents.scan import code, scan
 from council.agents.scan.change import read_changes
-from council.agents.scan.compare import Match
-from council.agents.scan.pieces import Piece, pieces_of
-from council.agents.scan.ruleset import OWN, Rule
-from council.agents.scan.spelling import spelled
-from tests.scan.examples import load
+from tests.reviewing import analyzed_together
 
 HISTORY = Path(__file__).parent.parent / "corpus" / "history.toml"
 ALARM_SHARE_MAX = 0.02  # of the commits of other projects
@@ -32,32 +24,8 @@ def entries() -> list[Entry]:
 
 @pytest.fixture(scope="module")
 def verdicts(entries: list[Entry]) -> list[Verdict]:
-    """All by one run of ast-grep: a run for each change takes a minute in all."""
-    pieces = [piece for entry in entries for piece in spelled(pieces_of(read_changes(entry.case.body).files))]
-    found: dict[tuple[str, bool, str], list[Match]] = {_key(piece): [] for piece in pieces}
-    for match in code.matches(
-        list({_key(piece): piece for piece in pieces}.values()), load(OWN / "ast"), timeout_s=60
-    ):
-        found[_key(match.piece)].append(match)
-
-    def matches(pieces: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
-        wanted = {rule.id for rule in rules}
-        if any(_key(piece) not in found for piece in pieces):
-            return code.matches(pieces, load(OWN / "ast"), timeout_s=timeout_s)
-        return [
-            replace(match, piece=piece)
-            for piece in pieces
-            for match in found[_key(piece)]
-            if match.rule.id in wanted
-        ]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "code", SimpleNamespace(matches=matches, languages=code.languages))
+    with analyzed_together(entry.case for entry in entries):
         return judgement.judge(judgement.by_scan, entries)
-
-
-def _key(piece: Piece) -> tuple[str, bool, str]:
-    return piece.path, piece.is_new, piece.text
 
 
 def test_the_corpus_is_large_and_balanced(entries: list[Entry]) -> None:
