@@ -125,7 +125,9 @@ def _unscoped(block: Block, put: _Put) -> Finding | None:
     if not queries or not asks or any(known["owner"].search(text) for text in put.lines):
         return None
     number, text = queries[0]
-    message = f"Takes the owner off the query {short_quote(text.strip())}. Keep it: else others' rows are found."
+    message = (
+        f"Takes the owner off the query {short_quote(text.strip())}. Keep it: else others' rows are found."
+    )
     return _finding("filter-cut", "stop", block.path, number, message, 639)
 
 
