@@ -100,9 +100,7 @@ def _unmatched(one: Sequence[Match], other: Sequence[Match]) -> list[Match]:
         text = _plain(match.text)
         if left[text]:
             left[text] -= 1
-        elif match.is_changed or (
-            match.rule.languages and match.rule.weight == "stop" and match.piece.changed
-        ):
+        elif match.is_changed or (match.rule.languages and match.rule.weight == "stop"):
             beyond.append(match)
     return beyond
 

@@ -38,6 +38,8 @@ def findings(
         cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
         found = [each for each in cut if each]
         taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
+        if not (found or taken_off):
+            taken_off = _unscoped(block, put_instead) or _refusal(block, put_instead)
         yield from [*found, taken_off] if taken_off else found
 
 
@@ -108,16 +110,39 @@ def _taken_off(block: Block, pairs: Sequence[Pair], put: _Put) -> Finding | None
     for number, text in () if put.has_guard else gone:
         if found := _line(block, number, text, put, is_short=len(gone) <= 3):
             return found
-    return None if put.denies() else _refusal(block.path, gone)
+    return None
 
 
-def _refusal(path: str, gone: Sequence[tuple[int, str]]) -> Finding | None:
-    """A line that keeps people out of what stays."""
+def _unscoped(block: Block, put: _Put) -> Finding | None:
+    """A query for what is the caller's own, in place of which stands one for everybody's."""
+    known = patterns("guards")
+    queries = [
+        (number, text)
+        for number, text in block.removed
+        if known["query"].search(text) and known["scoped"].search(text) and not is_remark(text)
+    ]
+    asks = any(known["query"].search(text) for _, text in block.added)
+    if not queries or not asks or any(known["owner"].search(text) for text in put.lines):
+        return None
+    number, text = queries[0]
+    message = (
+        f"Takes the owner off the query {short_quote(text.strip())}. Keep it: else others' rows are found."
+    )
+    return _finding("filter-cut", "stop", block.path, number, message, 639)
+
+
+def _refusal(block: Block, put: _Put) -> Finding | None:
+    """A line that keeps people out of what stays, and in its place nothing, or a line for the log."""
+    known = patterns("guards")
+    gone = [(number, text) for number, text in block.removed if text.strip()]
+    tells = all(is_remark(text) or known["tells"].search(text) for _, text in block.added if text.strip())
+    if not 0 < len(gone) <= REFUSAL_LINES_MAX or not tells or put.denies():
+        return None
     number, text = gone[0]
-    if len(gone) > REFUSAL_LINES_MAX or not patterns("guards")["denies"].search(text):
+    if not known["denies"].search(text):
         return None
     message = f"Takes off the refusal {short_quote(text.strip())}, and what it guards stays. Keep it."
-    return _finding("refusal-removed", "stop", path, number, message, 862)
+    return _finding("refusal-removed", "stop", block.path, number, message, 862)
 
 
 def _condition(path: str, gone: Sequence[tuple[int, str]]) -> Finding | None:
@@ -171,7 +196,10 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
     is_query = known["query"].search(pair.old) and known["query"].search(pair.new)
     is_owners = set(owner.findall(cut)) - set(owner.findall(whole))
     if is_query and is_owners and re.search("[=:]|AND", cut):
-        weight = "ask" if puts else "stop"
+        is_own = known["scoped"].search(pair.old) and not any(
+            known["owner"].search(text) for text in put.lines
+        )
+        weight = "stop" if is_own or not puts else "ask"
         shown = short_quote(cut)
         message = f"Takes the filter {shown} off a query. Keep it: others' rows are found without it."
         return _finding("filter-cut", weight, pair.path, pair.line, message, 639)

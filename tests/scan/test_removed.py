@@ -383,7 +383,58 @@ BAD: list[tuple[str, str, list[Change]]] = [
      r.Handle("/", home)
 """),
     ]),
+    ("refusal-removed", "stop", [
+        ("internal/auth.go", """
+     session, err := store.Get(r.Context(), cookie.Value)
+     if err != nil {
+-        http.Error(w, "unauthorized", http.StatusUnauthorized)
+-        return
++        log.Printf("session store: %v", err)
+     }
+     next.ServeHTTP(w, r)
+"""),
+        ("src/orders.js", """
+   if (!order.isOpen(req.user)) {
+-    return res.sendStatus(403);
++    console.warn('the order is not open');
+   }
+   await order.close();
+"""),
+        ("Orders.java", """
+         if (order.isForeign(user)) {
+-            throw new AccessDeniedException("not yours");
++            log.warn("not the user's order");
+         }
+         order.close();
+"""),
+        ("app/orders_controller.rb", """
+     if foreign?(order)
+-      head :forbidden
++      logger.warn "not the user's order"
+     end
+     order.close!
+"""),
+        ("Orders.php", """
+         if ($order->isForeign($user)) {
+-            abort(403);
++            error_log('not the order of the user');
+         }
+         $order->close();
+"""),
+    ]),
     ("filter-cut", "stop", [
+        ("app/api.py", """
+-    order = db.query(Order).filter(Order.id == order_id, Order.tenant_id == user.tenant_id).first()
++    order = db.get(Order, order_id)
+     return show(order)
+"""),
+        ("src/notes.js", """
+-  const note = await Note.findOne({ _id: req.params.id, owner: req.user.id });
+-  if (!note) return res.sendStatus(404);
+-  await note.deleteOne();
++  await Note.deleteOne({ _id: req.params.id });
+   res.sendStatus(204);
+"""),
         ("app/views.py", """
 -    order = Order.objects.get(id=pk, owner=request.user)
 +    order = Order.objects.get(id=pk)
@@ -410,7 +461,12 @@ BAD: list[tuple[str, str, list[Change]]] = [
      return run(sql)
 """),
     ]),
-    ("validation-cut", "ask", [
+    ("validation-cut", "stop", [
+        ("app/page.rb", """
+-    label = ERB::Util.html_escape(order.note)
++    label = order.note
+     show(label)
+"""),
         ("app/files.py", """
 -    path = folder / secure_filename(upload.name)
 +    path = folder / upload.name
@@ -430,6 +486,28 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    command = "ls " + shlex.quote(folder)
 +    command = "ls " + folder
      return command
+"""),
+    ]),
+    ("validation-cut", "ask", [
+        ("Api.java", """
+-    void create(@Valid @RequestBody Order order) {
++    void create(@RequestBody Order order) {
+         orders.add(order);
+"""),
+        ("src/pay.ts", """
+-  const amount = charge(validateAmount(body.amount))
++  const amount = charge(body.amount)
+   return amount
+"""),
+        ("app/names.rb", """
+-    name = store(sanitize_name(given))
++    name = store(given)
+     show(name)
+"""),
+        ("src/Mail.kt", """
+-    val mail = send(validated(text))
++    val mail = send(text)
+     return mail
 """),
         ("src/users.js", """
 -  const user = create(validateUser(body))
@@ -656,6 +734,38 @@ BAD: list[tuple[str, str, list[Change]]] = [
 ]  # fmt: skip
 
 GOOD: list[Change] = [
+    # A condition that is put into a function, a refusal with other words, and a query that is put into another file
+    ("Installer.java", """
+ void install(Path folder, ZipEntry entry) {
+-    Path target = folder.resolve(entry.getName()).normalize();
+-    if (!target.startsWith(folder)) {
+-        throw new IOException("entry outside: " + entry.getName());
+-    }
++    Path target = inside(folder, entry.getName());
+     Files.copy(zip, target);
+ }
++
++Path inside(Path folder, String name) {
++    Path target = folder.resolve(name).normalize();
++    if (!target.startsWith(folder)) {
++        throw new IOException("entry outside: " + name);
++    }
++    return target;
++}
+"""),
+    ("src/orders.js", """
+   if (!order.isOpen(req.user)) {
+-    return res.sendStatus(403);
++    return res.status(403).json({ error: 'closed' });
+   }
+   await order.close();
+"""),
+    ("src/notes.js", """
+-  const note = await Note.findOne({ _id: req.params.id, owner: req.user.id });
+-  await note.deleteOne();
++  await Note.deleteOne({ _id: req.params.id, owner: req.user.id });
+   res.sendStatus(204);
+"""),
     # A test alone, with code that it does not test, and with code that goes too
     ("tests/test_pay.py", """
  def test_a():
