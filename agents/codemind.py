@@ -18,51 +18,41 @@ has a README to Prime (rules 1.8).
 
 from __future__ import annotations
 
-from council.agents.mind import Case, Observation, Opinion, Stream
+from functools import partial
+
+from council.agents.mind import Case, Opinion
 from council.agents.scan.finding import CODE
-from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import scan
 from council.agents.static import marks
-from council.agents.static.verdict import REASON_CHARS_MAX, asks, count, listed, observed, stops
+from council.agents.static.verdict import StaticMind, asks, count, listed, says, stops
 
 NAMED_MAX = 20  # files in a reason; the others are only counted
+_says = partial(says, marks.CODE)
 
 
-class CodeMind:
+class CodeMind(StaticMind):
     """The mind of the seat ``codemind``. The module's docstring says how it votes.
 
     ``own`` are the user's rules (the setting ``rules``).
     """
 
-    def __init__(self, *, own: Own = NOTHING) -> None:
-        self._own = own
-
-    def observe(self, case: Case, stream: Stream) -> Observation:
-        """Interrupts a stream that breaks policy, as Lite does (rules 3.1). No text in the stream makes it raise."""
-        return observed(case, stream, self._own)
-
     def review(self, case: Case) -> Opinion:
         """What static checks find in the case's code. Blocks for less than a second if there is code."""
-        seen = scan(case, self._own)
+        seen = scan(case, self.own)
         if opinion := stops(seen, CODE, marks.CODE) or asks(seen, CODE, marks.CODE):
             return opinion
+        only_lines = f"only their lines were read: {listed(seen.only_lines, NAMED_MAX, ', ')}"
         if not seen.has_code:
-            why = "there is no code to judge: no diff, no code block"
-            if seen.only_lines:
-                why = f"only their lines were read: {listed(seen.only_lines, NAMED_MAX, ', ')}"
-            return Opinion.abstain(_cut(why), confidence=0.5)
+            why = only_lines if seen.only_lines else "there is no code to judge: no diff, no code block"
+            return _says("abstain", why, 0.5)
         if unread := (*seen.unread, *seen.unknown, *seen.failed):
-            return Opinion.abstain(_cut(f"not read: {listed(unread, NAMED_MAX, ', ')}"), confidence=0.5)
+            return _says("abstain", f"not read: {listed(unread, NAMED_MAX, ', ')}", 0.5)
         where = count(len(seen.files), "file") if seen.files else "its code"
-        says, confidence = [f"no fault found in {where}"], 0.9
+        told, confidence = [f"no fault found in {where}"], 0.9
         if notes := seen.of("note", CODE):
-            says.append(f"worth a look: {listed(notes)}")
+            told.append(f"worth a look: {listed(notes)}")
             confidence = 0.7
         if seen.only_lines:
-            says.append(f"only their lines were read: {listed(seen.only_lines, NAMED_MAX, ', ')}")
+            told.append(only_lines)
             confidence = 0.5
-        return Opinion.yes(_cut("; ".join(says)), confidence=confidence)
-
-
-def _cut(reason: str) -> str:
-    return (marks.CODE + reason)[:REASON_CHARS_MAX]
+        return _says("yes", "; ".join(told), confidence)

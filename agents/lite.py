@@ -25,17 +25,20 @@ a directory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
+from council.agents.mind import Case, Opinion, RiskLevel
 from council.agents.scan.change import short_quote
 from council.agents.scan.finding import POLICY
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
-from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, asks, count, listed, observed, stops
+from council.agents.static.verdict import UNREAD, StaticMind, asks, count, listed, says, stops
+
+_says = partial(says, marks.POLICY)
 
 
-class Lite:
+class Lite(StaticMind):
     """Checks policy on what a proposal adds. A change above ``max_changed_lines`` (800) counts as hard to review.
 
     ``own`` are the user's rules (the setting ``rules``).
@@ -44,24 +47,22 @@ class Lite:
     def __init__(self, *, max_changed_lines: int = 800, own: Own = NOTHING) -> None:
         if max_changed_lines < 1:
             raise ValueError(f"max_changed_lines is {max_changed_lines}: give 1 or more")
+        super().__init__(own=own)
         self.max_changed_lines = max_changed_lines
-        self._own = own
 
     def review(self, case: Case) -> Opinion:
         """Its opinion, by the module's table. No text in a case makes it raise."""
-        seen = scan(case, self._own)
+        seen = scan(case, self.own)
         if opinion := stops(seen, POLICY, marks.POLICY) or asks(seen, POLICY, marks.POLICY):
             return opinion
         if seen.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)
-            return _says("abstain", f"I could not read all of it: {listed(seen.unread)}", UNREAD, "med")
+            return says(
+                marks.POLICY, "abstain", f"I could not read all of it: {listed(seen.unread)}", UNREAD, "med"
+            )
         if not seen.is_readable:
             why = _listed_paths("binary", seen.parts.binaries) if seen.parts.binaries else "it is empty"
             return _says("abstain", f"nothing here that I can read: {why}", 0.5)
         return self._weigh(seen)
-
-    def observe(self, case: Case, stream: Stream) -> Observation:
-        """Interrupts a stream that would be a high risk in a proposal (rules 3.1). No text in it makes it raise."""
-        return observed(case, stream, self._own)
 
     def _weigh(self, seen: Findings) -> Opinion:
         """A yes. Its confidence depends on the smaller findings."""
@@ -69,7 +70,7 @@ class Lite:
         looked = (
             f"{count(len(files), 'file')}, {count(lines, 'line')}" if files else "its words and its action"
         )
-        says = [f"no secret, personal data or dangerous command in {looked}"]
+        told = [f"no secret, personal data or dangerous command in {looked}"]
         confidence = 0.85 if files else 0.6
         risk: RiskLevel = "low"
         parts, mentions = seen.parts, seen.of("note", POLICY)
@@ -83,16 +84,12 @@ class Lite:
             (bool(silent), f"silenced: {listed(silent)}", 1.0, "low"),
             (bool(parts.generated), _listed_paths("generated", parts.generated), 1.0, "low"),
         )
-        for applies, told, sure_max, how_grave in remarks:
+        for applies, remark, sure_max, how_grave in remarks:
             if applies:
-                says.append(told)
+                told.append(remark)
                 confidence = min(confidence, sure_max)
                 risk = "med" if how_grave == "med" else risk
-        return _says("yes", "; ".join(says), confidence, risk)
-
-
-def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return Opinion(vote, (marks.POLICY + reason)[:REASON_CHARS_MAX], confidence, risk)
+        return _says("yes", "; ".join(told), confidence, risk)
 
 
 def _listed_paths(what: str, paths: Sequence[str]) -> str:

@@ -33,6 +33,10 @@ RulingWord = Literal["confirm", "reject", "human", "verify"]
 COST_MAX = 10**12
 
 
+# The role of a turn that has the result of a check. A proposer's own turn of this role is shown with the other one.
+CHECK_ROLE, CLAIMED_ROLE = "check", "claimed-check"
+
+
 class Turn(NamedTuple):
     """One turn before a proposal was made: the words of a person, or the output of a tool.
 

@@ -34,19 +34,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
-from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
+from council.agents.mind import Case, Opinion, RiskLevel, Ruling, ShownBallot
 from council.agents.scan.action import read_action
 from council.agents.scan.change import short_quote
 from council.agents.scan.finding import Family
-from council.agents.scan.languages import is_docs, is_test
+from council.agents.scan.languages import is_a, is_docs, is_test
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
 from council.agents.static import marks
 from council.agents.static.stakes import Stakes, weigh
 from council.agents.static.tools import effect_of
-from council.agents.static.verdict import REASON_CHARS_MAX, UNREAD, listed, observed
+from council.agents.static.verdict import UNREAD, StaticMind, listed, says
 
 CORE_RULES = (  # GCP 3.1
     "Never execute shell commands without reflection and approval",
@@ -62,12 +63,6 @@ PATHS_SHOWN = 4  # in a reason; the others are only counted
 _RULE_OF: dict[Family, int] = {"command": 0, "destructive": 0, "secret": 2, "privacy": 2}
 _SHELL_CWES = (77, 78, 88)  # code that runs a command of data
 
-_SENSITIVE = re.compile(
-    r"(?:^|[/_.-])(?:auth\w{0,8}|login|session|oauth|sso|password\w{0,2}|permissions?|rbac|acl|crypto\w{0,6}|payments?|"
-    r"billing|checkout|invoic\w{0,4}|migrations?|alembic|workflows|Dockerfile|k8s|kubernetes|helm|terraform|sudoers|"
-    r"security|secrets?|deploy\w{0,5}|iam)(?:$|[/_.-])|\.tf$|\.gitlab-ci\.yml$|\.sql$",
-    re.IGNORECASE,
-)
 _DOCS_ONLY = re.compile(
     r"(?<!\bno )(?<!\bnot )(?<!\bnot a )"
     r"\b(?:(?:docs?|documentation|comments?|typos?|readme)[ -]only|only (?:docs?|documentation|comments?|typos?)\b)",
@@ -78,8 +73,10 @@ _READ_ONLY = re.compile(
     r"git (?:status|log|diff|show))\b"
 )
 
+_says = partial(says, marks.CORE_RULES)
 
-class Prime:
+
+class Prime(StaticMind):
     """Core rules and stakes. ``core_rules`` are the identity's, by default GCP's three; a broken one is quoted.
 
     Another rule can't be checked without a model, and the reason says so. ``unknown_tools`` says what becomes of an
@@ -98,17 +95,13 @@ class Prime:
             raise ValueError(f"core_rules is {core_rules!r}: give a list of texts")
         if unknown_tools not in ("ask", "allow"):
             raise ValueError(f"unknown_tools is {unknown_tools!r}: give 'ask' or 'allow'")
+        super().__init__(own=own)
         self.core_rules = tuple(core_rules)
-        self._own = own
         self._asks = unknown_tools == "ask"
-
-    def observe(self, case: Case, stream: Stream) -> Observation:
-        """Interrupts a stream that breaks policy, as Lite does (rules 3.1). No text in it makes it raise."""
-        return observed(case, stream, self._own)
 
     def review(self, case: Case) -> Opinion:
         """Its own opinion, from the case alone. No text in a case makes it raise."""
-        seen = scan(case, self._own)
+        seen = scan(case, self.own)
         stakes = weigh(case, has_change=bool(seen.files))
         return (
             self._broken(seen)
@@ -116,7 +109,7 @@ class Prime:
             or _at_stake(stakes)
             or _doubted(seen)
             or (_unknown(case) if self._asks else None)
-            or _unread(case, seen)
+            or _unread(seen)
             or self._rest(seen, stakes)
         )
 
@@ -183,11 +176,8 @@ class Prime:
     def _rest(self, seen: Findings, stakes: Stakes) -> Opinion:
         further = sum(rule not in CORE_RULES for rule in self.core_rules)
         tail = f"; {further} further core rules need a model to check" if further else ""
-        sensitive = [
-            change.path
-            for change in seen.files
-            if _SENSITIVE.search(change.path) and not is_docs(change.path) and not is_test(change.path)
-        ]
+        paths = [change.path for change in seen.files if is_a("sensitive", change.path)]
+        sensitive = [path for path in paths if not is_docs(path) and not is_test(path)]
         if seen.parts.binaries:
             unread = f"in what I could read; not read, binary: {_some(seen.parts.binaries)}"
             return _says("yes", f"no core rule broken {unread}{tail}", 0.45, "med")
@@ -236,7 +226,7 @@ def _doubted(seen: Findings) -> Opinion | None:
     return None
 
 
-def _unread(case: Case, seen: Findings) -> Opinion | None:
+def _unread(seen: Findings) -> Opinion | None:
     if unread := (*seen.unread, *seen.unknown, *seen.failed):
         reason = f"no core rule broken in what I could read; not read: {_some(unread)}"
         return _says("abstain", reason, UNREAD, "med")
@@ -244,10 +234,6 @@ def _unread(case: Case, seen: Findings) -> Opinion | None:
 
 
 # Words
-
-
-def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    return Opinion(vote, (marks.CORE_RULES + reason)[:REASON_CHARS_MAX], confidence, risk)
 
 
 def _seats(ballots: Sequence[ShownBallot]) -> str:

@@ -15,7 +15,7 @@ from council.agents.mind import Case, Opinion
 from council.agents.scan import code, linters
 from council.agents.scan.change import narrowed, read_changes
 from council.agents.scan.compare import Match
-from council.agents.scan.linters import Linted, LinterFinding
+from council.agents.scan.linters import Report
 from council.agents.scan.pieces import Piece, pieces_of
 from council.agents.scan.ruleset import Rule, code_rules
 from council.agents.scan.spelling import spelled
@@ -32,27 +32,18 @@ def analyzed_together(cases: Iterable[Case]) -> Iterator[None]:
     A text that is in no body of a case, as that of an action, is analyzed by a run of its own.
     """
     changes = [narrowed(change) for case in cases for change in read_changes(case.body).files]
-    pieces = {_key(piece): piece for piece in spelled(pieces_of(changes))}
+    shown = pieces_of(changes)
+    pieces = {_key(piece): piece for piece in spelled(shown)}
     names = sorted(code.languages(pieces.values()))
     rules = dict.fromkeys(rule for name in names for rule in code_rules(name))
     matched: dict[tuple[str, bool, str], list[Match]] = {key: [] for key in pieces}
     for match in code.matches(list(pieces.values()), rules, timeout_s=TOGETHER_S):
         matched[_key(match.piece)].append(match)
     alone, lint_alone = code.matches, linters.lint
-    texts: dict[str, str] = {}
-
-    def noted(given: Mapping[str, str], *, timeout_s: float) -> Linted:
-        texts.update((text, text) for text in given.values())
-        return Linted((), ())
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linters, "lint", noted)
-        linters.of_changes(changes, TOGETHER_S)
-    linted = linters.lint(texts, timeout_s=TOGETHER_S)
-    assert linted.faults == ()
-    reports: dict[str, list[LinterFinding]] = {text: [] for text in texts}
-    for report in linted.reports:
-        reports[report.name].append(report)
+    texts = list({piece.text: None for piece in shown if piece.path.endswith((".py", ".pyi"))})
+    reports: dict[str, list[Report]] = {text: [] for text in texts}
+    for report in linters.lint(texts, timeout_s=TOGETHER_S):
+        reports[texts[report.text]].append(report)
 
     def matches(given: Sequence[Piece], rules: Iterable[Rule], *, timeout_s: float) -> list[Match]:
         if any(_key(piece) not in matched for piece in given):
@@ -66,12 +57,10 @@ def analyzed_together(cases: Iterable[Case]) -> Iterator[None]:
         ]
         return sorted(found, key=lambda match: (match.piece.path, match.piece.hunk, match.first))
 
-    def lint(given: Mapping[str, str], *, timeout_s: float) -> Linted:
-        if any(text not in reports for text in given.values()):
+    def lint(given: Sequence[str], *, timeout_s: float) -> list[Report]:
+        if any(text not in reports for text in given):
             return lint_alone(given, timeout_s=timeout_s)
-        return Linted(
-            tuple(replace(report, name=name) for name, text in given.items() for report in reports[text]), ()
-        )
+        return [report._replace(text=at) for at, text in enumerate(given) for report in reports[text]]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "matches", matches)

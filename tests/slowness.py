@@ -31,7 +31,7 @@ from council.agents.prime import Prime
 from council.agents.prompting import summary as summarizer
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.tokens import ESTIMATE, _counting
-from council.agents.scan import commands, constants, datafiles, hidden, lines, removed, shell_finder, sql
+from council.agents.scan import constants, datafiles, hidden, lines, removed, shell, shell_finder, sql
 from council.agents.scan.action import Argument, read_action
 from council.agents.scan.change import read_changes
 from council.agents.scan.compare import compare
@@ -39,10 +39,11 @@ from council.agents.scan.linters import lint
 from council.agents.scan.own import FILE_BYTES_MAX, SILENCES, own_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.ruleset import OWN, RuleError, files_of, read
-from council.agents.scan.scan import scan, written
+from council.agents.scan.scan import scan
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import SCRIPT_CHARS_MAX
 from council.agents.scan.spelling import spelled
+from council.agents.scan.texts import written
 from council.agents.scan.tools import CPU_SECONDS_MAX
 from council.agents.static import stakes
 from council.agents.static.verdict import observed
@@ -78,13 +79,15 @@ def as_diff(text: str, path: str, *, whole: bool = False) -> str:
 def python(text: str, *, whole: bool) -> None:
     """What is done with Python but for the analyzers, which are processes of their own."""
     changes = read_changes(as_diff(text, "app.py", whole=whole)).files
-    spelled(pieces_of(changes))
-    removed.findings(changes)
+    pieces = pieces_of(changes)
+    spelled(pieces)
+    removed.findings(changes, pieces)
 
 
 def taken_away(text: str, path: str) -> None:
     """What a change that holds the text takes away, but for syntax errors, which ruff confirms."""
-    removed.findings(read_changes(as_diff(text, path)).files)
+    changes = read_changes(as_diff(text, path)).files
+    removed.findings(changes, pieces_of(changes))
 
 
 def in_file(text: str, path: str) -> None:
@@ -263,7 +266,7 @@ _PROSE = said(
 )
 
 READERS: dict[str, Reader] = {
-    "shell": Reader(commands.read, _SHELL, SCRIPT_CHARS_MAX),
+    "shell": Reader(shell.read, _SHELL, SCRIPT_CHARS_MAX),
     "shell case": Reader(lambda text: scan(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000),
     "diff": Reader(read_changes, _DIFF),
     "python": Reader(lambda text: python(text, whole=True), _PYTHON),
@@ -313,7 +316,7 @@ READERS: dict[str, Reader] = {
     ),
     "notebook": Reader(lambda text: datafiles.code_in("a.ipynb", notebook(text)), _PYTHON),
     "linters": Reader(
-        lambda text: lint({"a": text, "b": text + "\n"}, timeout_s=60),
+        lambda text: lint([text, text + "\n"], timeout_s=60),
         _PYTHON,
         seconds_max=LINTED_SECONDS_MAX,
     ),

@@ -25,9 +25,10 @@ from council.protocol.errors import (
     OutcomeUnknown,
     Refused,
 )
-from council.runtime.executor import Executor
+from council.runtime.executor import OUTPUT_CHARS_MAX, Executor, report_text
 from council.runtime.session import Session
 from tests.cases import each
+from tests.patience import HANG_S
 
 KEY = b"k" * 32
 
@@ -417,6 +418,34 @@ def test_arguments_that_change_meanwhile_run_as_they_were_approved(
     token = council.propose(proposal).proposal_id
     done = handle_of(council).wait(executor.perform(token, "echo", {"words": words}, 30.0))
     assert (words, done.result.output) == (["changed"], "approved")
+
+
+def test_a_check_of_arguments_that_does_not_end_is_given_up_and_nothing_is_run(
+    council: Council, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the executor, which may not be the process that proposed. Mutation: it waits for ever."""
+    bench, end = Bench(council), threading.Event()
+    token = bench.approved()
+    monkeypatch.setattr("council.runtime.executor.PREPARE_S", 0.1)
+    bench.tool.check = lambda args: end.wait(HANG_S) and None  # type: ignore[method-assign]
+    with pytest.raises(CallerError, match=r"record did not check its arguments within 0.1 s"):
+        handle_of(council).wait(bench.executor.perform(token, "record", {"n": 1}, 30.0))
+    end.set()
+    assert (council.tokens(token)[0].uses, bench.tool.calls) == ((), [])
+
+
+def test_what_is_reported_of_a_long_output_ends_with_no_half_of_a_secret() -> None:
+    """Many secrets that are redacted make room for the text before which all was cut."""
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8j9K0" + "m1N2p3Q4r5S6t7U8"
+    key = (
+        f"-----BEGIN PRIVATE KEY-----\n{'MIIBVAIBADANBgkqhkiG9w0BAQEFAASC' * 60}\n-----END PRIVATE KEY-----\n"
+    )
+    keys = key * (2 * OUTPUT_CHARS_MAX // len(key))
+    whole = keys + "." * (2 * OUTPUT_CHARS_MAX - len(keys) - len(secret) // 2) + secret
+    told = report_text(ToolResult(True, whole, "", None, OUTSIDE, 0.0, False))
+    assert "[redacted: private key block]" in told
+    assert secret[:10] not in told
+    assert report_text(ToolResult(True, "a short one", "", None, OUTSIDE, 0.0, False)) == "a short one"
 
 
 # Restarts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from council.governance.episode import Episode
 from council.protocol.errors import NotApproved
 from council.runtime.executor import Executor, serve
 from tests.cases import each
-from tests.patience import until
+from tests.patience import HANG_S, until
 
 KEY = b"k" * 32
 LOOK = Action("look", {"n": 3})
@@ -161,9 +162,10 @@ def test_a_journal_with_a_check_verifies_and_goes_on(tmp_path: Path) -> None:
         assert put(6) == 6
 
 
-def test_a_model_asks_by_its_control_packet() -> None:
+@each("args", [{"n": 3}, '{"n": 3}'])
+def test_a_model_asks_by_its_control_packet(args: Any) -> None:
     """The key ``check`` beside the sections of the packet; in a ruling, with the word human."""
-    packet = {"check": {"tool": "look", "args": {"n": 3}}}
+    packet = {"check": {"tool": "look", "args": args}}
     act = {"reason": "unsure", "confidence": 0.6, "risk_level": "low"}
     case = Case("ab" * 8, "bob", "put it")
     prompt: Any = type("Shown", (), {"messages": ()})()
@@ -174,18 +176,19 @@ def test_a_model_asks_by_its_control_packet() -> None:
 
     opinion = accept.opinion(case, answer(ballot={"vote": "abstain", **act}), prompt)
     assert opinion.control_packet is not None
-    assert opinion.control_packet["check"] == packet["check"]
+    assert opinion.control_packet["check"] == LOOK
     ruling = accept.ruling(case, answer(ruling={"ruling": "human", **act}), prompt)
     assert (ruling.ruling, ruling.check) == ("verify", LOOK)
     assert accept.ruling(case, answer(ruling={"ruling": "confirm", **act}), prompt).ruling == "confirm"
 
 
-def test_an_executor_that_serves_runs_the_checks_asked_of_it() -> None:
-    """As the council's own executor does: it hears of them by the council's announcements."""
+@each("begins_late", [False, True])
+def test_an_executor_that_serves_runs_the_checks_asked_of_it(begins_late: bool) -> None:
+    """As the council's own executor does. Mutation: a check that is announced before it serves times out."""
     ran: list[int] = []
     look = FunctionTool(lambda n: ran.append(n) or "xxx", "look", "READ", ("read",), (), None, None)
     put = FunctionTool(lambda a: ran.append(-a), "put", "WRITE", ("write",), (), None, None)
-    with council_of(Asks()) as council:
+    with council_of(Asks()) as council, ThreadPoolExecutor(1) as pool:
         handle = handle_of(council)
         executor = Executor(handle.port, "exec", KEY, 30.0, {"look": look, "put": put})
 
@@ -197,12 +200,19 @@ def test_an_executor_that_serves_runs_the_checks_asked_of_it() -> None:
             await asyncio.gather(serving, return_exceptions=True)
             await executor.close()
 
-        serving = handle.wait(served())
-        until(lambda: any(entry.kind == "executor" for entry in council.history()))
+        def kinds() -> set[str]:
+            return {event.kind for event in council.events(follow=False)}
+
+        if not begins_late:
+            serving = handle.wait(served())
+            until(lambda: any(entry.kind == "executor" for entry in council.history()))
         allows = {"executor": "exec", "operations": ["write"]}
         action = {"tool": "put", "args": {"a": 5}, "authorization": allows}
-        decision = council.propose("Put it", action=action)
-        assert decision.outcome == "approved"
+        proposing = pool.submit(council.propose, "Put it", action=action)
+        if begins_late:
+            until(lambda: "check" in kinds())
+            serving = handle.wait(served())
+        assert proposing.result(HANG_S).outcome == "approved"
         until(lambda: council.tokens()[-1].standing == "used")
         assert ran == [3, -5]
         handle.wait(ended(serving))

@@ -156,7 +156,7 @@ def test_a_packet_is_written_once_and_what_can_t_be_kept_is_logged(tmp_path: Pat
             for number, text in (
                 (1, PACKET.to_json()),
                 (2, "[]"),
-                (11, PACKET.to_json()),
+                (cognition.ROUNDS_MAX + 1, PACKET.to_json()),
                 (3, PACKET.to_json()),
             ):
                 keeper.keep(sent(proposal_id, number, text))
@@ -165,7 +165,7 @@ def test_a_packet_is_written_once_and_what_can_t_be_kept_is_logged(tmp_path: Pat
     lost = [each["why"] for each in logs if each["event"] == "packet not kept"]
     assert len(lost) == 3
     assert "conflict" in lost[0]
-    assert "expected 0 to 10" in lost[2]
+    assert f"expected 0 to {cognition.ROUNDS_MAX}" in lost[2]
     rounds = [(each["seat"], each["round"]) for each in found]
     assert rounds == [("codemind", 1), ("lite", 1), ("lite", 3), ("prime", 1)]
     assert found[1] == before[1]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from council import Council, SeatConfig
-from council.agents.mind import Case, Opinion
+from council.agents.mind import Case, Opinion, PlanStream
 from council.cli.setup.doctor import outputs as doctor_outputs
 from council.config.load import load
 from council.config.outputs import Output, outputs_of, spool_of
@@ -78,6 +78,49 @@ def test_a_reason_is_redacted_in_an_escalation_too(tmp_path: Path) -> None:
     assert said["marker"] == "INTERRUPT"
     assert said["text"].startswith(f"esc-{standing.proposal_id} waits for a human: Send [redacted")
     assert said["counts"] == {"GitHub token": 1}
+
+
+class Thinks:
+    """Says a plan in pieces, the second of which is the rest of a secret."""
+
+    def set_plan_stream(self, stream: PlanStream) -> None:
+        self._stream = stream
+
+    async def review(self, case: Case) -> Opinion:
+        for text in (
+            f"1. Log in with {CANARY[:9]}",
+            CANARY[9:],
+            ". Then look. " + "Look at it again. " * 200,
+        ):
+            self._stream.publish(case.proposal_id, "plan", text)
+        self._stream.end(case.proposal_id, "plan")
+        self._stream.publish(case.proposal_id, CANARY, "a stage of this name")
+        self._stream.end(case.proposal_id, CANARY)
+        return Opinion.yes("fine")
+
+
+def test_a_plan_is_sent_as_it_is_said_without_a_secret_that_two_pieces_hold(tmp_path: Path) -> None:
+    """By the seat that observes too. Mutation: each piece is redacted by itself, or nobody hears an observer."""
+    files = {name: tmp_path / name for name in ("log", "council", "web")}
+    seats = [SeatConfig("prime"), SeatConfig("lite", mind=Thinks()), SeatConfig("codemind")]
+    output: Any = {name: {"file": str(path)} for name, path in files.items()}
+    with Council.inline(seats=seats, output=output) as council:
+        decision = council.propose("Tidy up", wait_for="all")
+    plans = [message for message in lines(files["log"]) if message["marker"] == "PLAN"]
+    assert len({message["id"] for message in plans}) == len(plans) > 3
+    head = f"{decision.proposal_id} lite: "
+    texts = [message["text"].removeprefix(head) for message in plans]
+    assert all(message["text"].startswith(head) for message in plans)
+    whole = "".join(texts)
+    assert whole.startswith("plan: 1. Log in with [redacted: GitHub token]. Then look. Look")
+    assert whole.count("Look at it again. ") == 200
+    assert texts[-1] == "[redacted: GitHub token]: a stage of this name"
+    assert sum(message["counts"].get("GitHub token", 0) for message in plans) == 2
+    assert [message["text"] for message in lines(files["council"]) if message["marker"] == "PLAN"] == [
+        message["text"] for message in plans
+    ]
+    assert "PLAN" not in {message["marker"] for message in lines(files["web"])}
+    assert not [path for path in files.values() if CANARY[4:20] in path.read_text()]
 
 
 def test_each_announcement_has_its_marker() -> None:

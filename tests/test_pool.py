@@ -19,7 +19,15 @@ from council.config.human_keys import state_dir
 from council.config.load import load
 from council.config.settings import CouncilConfig
 from council.core.state import council_of
-from council.protocol.errors import CallerError, ConfigError, JournalHeld, PoolMismatch, Refused
+from council.protocol.errors import (
+    CallerError,
+    ConfigError,
+    EnvelopeError,
+    JournalHeld,
+    NotApproved,
+    PoolMismatch,
+    Refused,
+)
 
 
 def agree(case: Case) -> Opinion:
@@ -343,6 +351,71 @@ def test_a_sender_comes_back_to_every_council(tmp_path: Path, key: bytes | None)
     ).close()  # a client without a name leaves no keys
     folders = sorted(state_dir().rglob("*.senders"))
     assert [each.name for each in folders] == ([] if key else ["checks.0.senders", "checks.1.senders"])
+
+
+def test_an_idempotency_key_names_one_proposal_across_restarts(tmp_path: Path) -> None:
+    """With and without a key that says which council has it. Mutation: the id belongs to another council."""
+    kept = {"store": str(tmp_path / "s.db"), "sender": "agent"}
+    names = [{"idempotency_key": f"order-{number}"} for number in range(6)]
+    names += [{"idempotency_key": f"order-{number}", "key": "customer-7"} for number in range(6, 12)]
+    with pool_of(3, **kept) as pool:
+        first = [pool.propose("Refund it", **name) for name in names]
+        assert [pool.propose("Refund it", **name).position for name in names] == [
+            each.position for each in first
+        ]
+        assert pool.status()["decided"] == {"approved": 12}
+        assert {pool.council(each.proposal_id).name for each in first[6:]} == {
+            pool.councils[council_of("customer-7", 3)].name
+        }
+    with pool_of(3, **kept) as pool:
+        draft = pool.draft("Refund it", **names[7])
+        assert pool.propose(draft).position == first[7].position
+        with pytest.raises(Refused) as refused:
+            pool.propose("Refund twice as much", **names[0])
+        assert refused.value.code == "id_reused"
+        with pytest.raises(CallerError, match="give its details, and its key, to draft"):
+            pool.propose(draft, idempotency_key="order-7")
+        with pytest.raises(EnvelopeError, match=r"^key: "):
+            pool.draft("x", idempotency_key=7)  # type: ignore[arg-type]
+    with pool_of(3) as pool, pytest.raises(CallerError, match="made-up name"):
+        pool.draft("x", idempotency_key="order-1")
+
+
+def test_an_action_runs_once_in_the_council_of_its_key(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def pool_with_tools() -> CouncilPool:
+        pool = pool_of(3, store=str(tmp_path / "s.db"), sender="agent", key=b"k" * 32)
+
+        @pool.tool
+        def refund(order: str) -> str:
+            ran.append(order)
+            return f"refunded {order}"
+
+        with pytest.raises(CallerError, match="there is a tool named 'refund' already"):
+            pool.tool(refund)
+        assert refund("0") == "refunded 0"
+        return pool
+
+    with pool_with_tools() as pool:
+        done = [pool.act("refund", {"order": each}, idempotency_key=f"refund {each}") for each in "123"]
+        other = pool.act("refund", {"order": "4"}, key="customer-7")
+        assert pool.council(other.decision.proposal_id) is pool.councils[council_of("customer-7", 3)]
+        with pytest.raises(TypeError, match="takes no keyword 'riks'; did you mean risk"):
+            pool.act("refund", {"order": "5"}, riks="low")  # type: ignore[call-arg]
+    with pool_with_tools() as pool:
+        again = [pool.act("refund", {"order": each}, idempotency_key=f"refund {each}") for each in "123"]
+        assert [each.output for each in again] == ["refunded 1", "refunded 2", "refunded 3"]
+        assert [each.decision.proposal_id for each in again] == [each.decision.proposal_id for each in done]
+        with pytest.raises(NotApproved):
+            pool.act("refund", {"order": "5"}, summary="a bad one")
+    assert ran == ["0", "1", "2", "3", "4", "0"]
+
+
+def test_a_member_makes_ids_of_its_own() -> None:
+    with pool_of(3) as pool:
+        for council in pool.councils:
+            assert pool.council(council.propose("x").proposal_id) is council
 
 
 def test_an_iterator_of_the_callers_runs_on_the_callers_thread() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import struct
@@ -18,10 +19,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from council import Council
+from council import Action, Case, Council, Opinion, SeatConfig
 from council.api import inline
 from council.api.client import handle_of
 from council.api.handle import connect
+from council.cli import app
 from council.cluster import known, socket_port
 from council.cluster.socket_port import PROTOCOL, Greeting, SocketPort, framed
 from council.cluster.socket_server import Limits, SocketServer, place
@@ -132,6 +134,37 @@ def test_a_client_behind_the_socket_is_an_ordinary_client() -> None:
     assert status["sessions"] == ["ada-client"]
 
 
+def looks_first(case: Case) -> Opinion:
+    if case.checks:
+        return Opinion.yes(f"there are {case.checks[0].output}")
+    return Opinion.abstain("how many are there?", check=Action("look", {"folder": "/srv"}))
+
+
+def test_a_check_is_run_by_the_client_that_acts() -> None:
+    """Its executor hears of the check over the socket, beside the proposal that it waits for."""
+    ran: list[str] = []
+    seats = [SeatConfig("prime"), SeatConfig("lite"), SeatConfig("third", mind=looks_first)]
+    with Host(seats=seats), Council.connect(name=NAME, sender="ada-client", key=b"k" * 32) as council:
+
+        @council.tool(safety="READ")
+        def look(folder: str) -> int:
+            ran.append(f"look {folder}")
+            return 2
+
+        @council.tool(safety="READ")
+        def copy(folder: str) -> str:
+            ran.append(f"copy {folder}")
+            return "copied"
+
+        assert copy("/srv") == "copied"
+        (token,) = council.tokens()
+        decision = council.decision(token.proposal_id)
+    assert ran == ["look /srv", "copy /srv"]
+    assert decision is not None
+    assert [(each.tool, each.outcome, each.text) for each in decision.checks or ()] == [("look", "ok", "2")]
+    assert "there are 2" in {each.reason for each in decision.ballots}
+
+
 def test_an_escalation_is_answered_with_the_humans_own_key() -> None:
     with Host(), Council.connect(name=NAME) as council:
         asked = council.propose("Drop the production database", risk="high", action={"tool": "x", "args": {}})
@@ -212,6 +245,18 @@ def test_a_command_loads_only_what_it_needs(state: Path) -> None:
             assert not HEAVY.intersection(found["modules"]), command
             assert not found["validators"], command
             assert found["keys"] <= 3, command  # quorum and name
+
+
+def test_a_command_with_a_key_finds_the_proposal_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command is a client of the same name and key."""
+    monkeypatch.chdir(tmp_path)
+    with Host(store="memory"):
+        for _ in range(2):
+            assert app.run(["propose", "Rename total to sum", "--name", NAME, "--key", "k", "--json"]) == 0
+    first, again = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["proposal_id"], first["position"]) == (again["proposal_id"], again["position"])
 
 
 def test_an_error_comes_as_its_own_type_with_its_facts() -> None:

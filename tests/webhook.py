@@ -24,13 +24,15 @@ class Hook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
+                hook.requests.append(
+                    ({k.lower(): v for k, v in self.headers.items()}, body)
+                )  # it may be read at once
                 code = hook.answers.pop(0) if hook.answers else 200
                 self.send_response(code)
                 if 300 <= code < 400:
                     self.send_header("location", hook.url + "/elsewhere")
                 self.send_header("content-length", "0")
                 self.end_headers()
-                hook.requests.append(({k.lower(): v for k, v in self.headers.items()}, body))
 
             def log_message(self, *_: Any) -> None:
                 pass

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from council.agents.prompting.prompt import Prompt
 from council.protocol.answer import find_json, read
 from council.protocol.answer.mangle import Schema
 from council.protocol.errors import EnvelopeError
-from council.protocol.values import quoted
+from council.protocol.values import quoted, read_object
 
 T = TypeVar("T")
 # Reads a ballot, a ruling or another result from an answer to a prompt. Raises Unusable.
@@ -127,8 +127,19 @@ def opinion(case: Case, answer: ModelAnswer, prompt: Prompt, predicates: Schema 
     one_object(answer.text, "ballot", prompt)
     reading = read.read(bare(answer.text), predicates)
     weighed = _weighed(case, reading, "ballot")
-    packet = reading.packet.data()
+    packet = _with_check(reading.packet.data())
     return Opinion(weighed.vote, weighed.reason, weighed.confidence, weighed.risk_level, packet or None)
+
+
+def _with_check(packet: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A control packet whose check has its arguments as an object: a schema that is closed has them as text."""
+    check = packet.get("check")
+    if not isinstance(check, Mapping) or not isinstance(check.get("args"), str):
+        return packet
+    try:
+        return {**packet, "check": {**check, "args": read_object(check["args"], field="args")}}
+    except EnvelopeError:
+        return packet  # the council says what is wrong with it, and asks a human
 
 
 def _weighed(case: Case, reading: read.Reading, key: str) -> read.Weighed:
@@ -159,7 +170,7 @@ def ruling(case: Case, answer: ModelAnswer, prompt: Prompt, predicates: Schema |
     weighed = _weighed(case, read.read(as_ballot, predicates), "ruling")
     final: RulingWord = "human" if weighed.asks_human else _RULING_OF[weighed.vote]
     packet = value.get("control_packet")
-    check = packet.get("check") if isinstance(packet, dict) else None
+    check = _with_check(packet).get("check") if isinstance(packet, dict) else None
     if check and given["ruling"] == "human" and not weighed.asks_human:  # a check may spare the human
         try:
             return Ruling("verify", weighed.reason, weighed.confidence, weighed.risk_level, Action.of(check))

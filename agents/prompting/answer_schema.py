@@ -24,8 +24,14 @@ from council.protocol.envelope import RiskLevel, VoteWord
 CONFIDENCES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)
 
 _TEXT: dict[str, Any] = {"type": "string"}
-# Not ["string", "null"]: some servers and SDKs accept only a single type.
-_TEXT_OR_NULL: dict[str, Any] = {"anyOf": [_TEXT, {"type": "null"}]}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    # Not ["string", "null"]: some servers and SDKs accept only a single type.
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_TEXT_OR_NULL = _or_null(_TEXT)
 
 
 def _one_of(words: Iterable[Any], kind: str = "string") -> dict[str, Any]:
@@ -57,6 +63,8 @@ _PACKET = _object(
     memory_operations=_many(_object(op=_words_of(MemoryOperation, "op"), key=_TEXT, value=_TEXT)),
     impact_analysis=_object(estimated_scope=_words_of(ImpactAnalysis, "estimated_scope")),
     safety_gates=_object(requires_user_approval={"type": "boolean"}, dangerous_action_blocked=_TEXT_OR_NULL),
+    # A closed object can't hold the arguments of just any tool. So they are a JSON object, as text.
+    check=_or_null(_object(tool=_TEXT, args=_TEXT)),
 )
 
 

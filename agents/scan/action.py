@@ -124,15 +124,7 @@ class ParsedAction:
     def removed_paths(self) -> list[str]:
         """The files that it removes or moves away, if its tool's name says that it does so to files."""
         words = set(re.findall("[a-z]+", self.tool))
-        removes = words & WORDS["removes"] and words & {
-            "file",
-            "files",
-            "fs",
-            "directory",
-            "folder",
-            "dir",
-            "path",
-        }
+        removes = words & WORDS["removes"] and words & WORDS["removes_what"]
         keys = {*_PATH_KEYS, "source", "src", "from", "paths", "directory"}
         return [each.text for each in self.args if removes and each.key.lower() in keys]
 
@@ -207,31 +199,28 @@ def _arguments(args: Any) -> tuple[list[Argument], list[Argument]]:
         elif isinstance(value, Mapping):
             path = next((str(value[name]) for name in _PATH_KEYS if value.get(name)), path)
             items = list(value.items())[:ARGS_MAX]
-            program, words = (
-                value.get("command") or value.get("program"),
-                value.get("args") or value.get("arguments"),
-            )
-            if (
-                isinstance(program, str)
-                and isinstance(words, list)
-                and all(isinstance(each, str) for each in words)
-            ):
+            program = value.get("command") or value.get("program")
+            words = value.get("args") or value.get("arguments")
+            if isinstance(program, str) and isinstance(words, list) and _are_texts(words):
                 commands.append(Argument("command", f"{program} {shlex.join(words)}", path))
             stack.extend((str(name), item, path, depth + 1) for name, item in reversed(items))
         elif isinstance(value, list | tuple):
-            is_text = bool(value) and all(isinstance(item, str) for item in value)
-            if not is_text or any(map(holds_diff, value)):
-                if is_text:
-                    commands.append(Argument(key, shlex.join(value), path))
+            is_text = bool(value) and _are_texts(value)
+            is_lines = key.lower() in CODE_KEYS and any(re.search(r"\s", str(each)) for each in value)
+            has_diff = is_text and any(map(holds_diff, value))
+            if not is_text or has_diff:
                 stack.extend((key, item, path, depth + 1) for item in reversed(value[:ARGS_MAX]))
-            elif key.lower() in CODE_KEYS and any(re.search(r"\s", item) for item in value):
+            elif is_lines:
                 found.append(Argument(key, "\n".join(item.removesuffix("\n") for item in value), path))
-                commands.append(Argument(key, shlex.join(value), path))
-            else:
-                found.append(Argument(key, shlex.join(value), path))
+            if is_text:
+                (commands if has_diff or is_lines else found).append(Argument(key, shlex.join(value), path))
         elif value is not None:
             found.append(Argument(key, str(value)[:200], path))
     return found, commands
+
+
+def _are_texts(values: list[Any] | tuple[Any, ...]) -> bool:
+    return all(isinstance(each, str) for each in values)
 
 
 def holds_diff(text: str) -> bool:

@@ -14,62 +14,57 @@ from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding
 from council.agents.scan.languages import is_test
 from council.agents.scan.line_pairs import Pair, is_remark
-from council.agents.scan.python import PythonPiece
+from council.agents.scan.pieces import Piece
 from council.agents.scan.python_checks import dotted
 
 SAME_NAME_MAX = 20  # functions of one name that became async
-# The class around a function, and its name. A class that a hunk does not show is "?".
-_Places = dict[tuple[str, str], list[ast.FunctionDef | ast.AsyncFunctionDef]]
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 # What takes away the value of a call, so that a coroutine in its place is an error.
 _USES = (ast.Attribute, ast.Subscript, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.FormattedValue)
 
 
-def became_async(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> Iterator[Finding]:
+def became_async(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
     """Calls in Python whose coroutine is dropped or used as a value."""
-    before = {piece.path: _Places() for piece in old}
-    for piece in old:
-        _add_functions(piece.tree, "", before[piece.path])
-    after = {piece.path: _Places() for piece in new}
-    for piece in new:
-        _add_functions(piece.tree, "", after[piece.path])
+    before, after = _functions(old), _functions(new)
     changed: dict[str, list[tuple[str, str]]] = {}  # the paths and classes of functions of a name
-    for path, places in after.items():
-        for (owner, name), now in places.items():
-            was = before.get(path, {}).get((owner, name), [])
-            if [type(node) for node in was + now] == [ast.FunctionDef, ast.AsyncFunctionDef]:
-                changed.setdefault(name, []).append((path, owner))
+    for (path, owner, name), now in after.items():
+        was = before.get((path, owner, name), [])
+        if [*map(type, was), None, *map(type, now)] == [ast.FunctionDef, None, ast.AsyncFunctionDef]:
+            changed.setdefault(name, []).append((path, owner))
     for piece in new if changed else ():
-        sources = _sources(piece.tree)
-        for call in _misused(piece.tree):
+        sources = _sources(piece)
+        for call in _misused(piece):
             name = dotted(call.func).rpartition(".")[2]
-            line = piece.line_of(call.lineno, call.end_lineno or call.lineno)
+            line = piece.line_of(call.lineno - 1, (call.end_lineno or call.lineno) - 1)
             functions = changed.get(name, ())[:SAME_NAME_MAX]
             if line and any(_is_call_of(call, piece.path, sources, *function) for function in functions):
                 message = f"`{name}` became async, and is called here as before. Await it."
                 yield Finding("became-async", "bug", "stop", piece.path, line, message, 670)
 
 
-def _add_functions(node: ast.AST, owner: str, places: _Places) -> None:
-    for inner in ast.iter_child_nodes(node):
-        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
-            is_method = owner or inner.col_offset > 0
-            places.setdefault(((owner or "?") if is_method else "", inner.name), []).append(inner)
-        elif isinstance(inner, ast.ClassDef):
-            _add_functions(inner, inner.name, places)
-        elif isinstance(inner, ast.stmt):
-            _add_functions(inner, owner, places)
+def _functions(pieces: Sequence[Piece]) -> dict[tuple[str, str, str], list[_Function]]:
+    """The functions by path, class and name. A class that a hunk does not show is "?"."""
+    found: dict[tuple[str, str, str], list[_Function]] = {}
+    for piece in pieces:
+        for statement in piece.statements:
+            node = statement.node
+            if isinstance(node, _Function):
+                owner = statement.owners[-1] if statement.owners else "?" if node.col_offset else ""
+                found.setdefault((piece.path, owner, node.name), []).append(node)
+    return found
 
 
-def _misused(tree: ast.Module) -> Iterator[ast.Call]:
+def _misused(piece: Piece) -> Iterator[ast.Call]:
     """The calls that are a statement, a condition, a part of an operation, or the value of a name never awaited."""
+    nodes = [node for statement in piece.statements for node in (statement.node, *statement.inner)]
     awaited = {
         name.id
-        for node in ast.walk(tree)
+        for node in nodes
         if not isinstance(node, _USES)
         for name in ast.iter_child_nodes(node)
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load) and _may_await(node, name)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Expr(value=ast.Call() as call):
                 yield call
@@ -108,10 +103,10 @@ def _is_call_of(call: ast.Call, at: str, sources: dict[str, set[str]], path: str
     return False
 
 
-def _sources(tree: ast.Module) -> dict[str, set[str]]:
+def _sources(piece: Piece) -> dict[str, set[str]]:
     """The last names of the modules that each name is imported from."""
     found: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
+    for node in (statement.node for statement in piece.statements):
         if isinstance(node, ast.ImportFrom):
             for item in node.names:
                 found.setdefault(item.asname or item.name, set()).add((node.module or "").rpartition(".")[2])

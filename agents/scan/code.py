@@ -19,6 +19,7 @@ CHARS_MAX = 200  # of a captured name or number
 
 _PHP_TAG = re.compile(r"(<\?(?:php\b|=)|\?>)")
 _SCRIPT_TAG = re.compile(r"(<script\b[^>]{0,500}>|</script)", re.IGNORECASE)
+_PUT = {"?>": ";", "<?=": " echo "}  # for a tag
 
 # In the JSON of a rule: its utils by name, its regexes, and in these each backslash with what it escapes.
 _MATCHES = re.compile(r'"matches":"([^"]+)"')
@@ -67,39 +68,34 @@ def languages(pieces: Iterable[Piece]) -> set[str]:
 
 
 def _code_of(piece: Piece, name: str) -> str:
+    """The text of a piece as ast-grep is given it for a language: without the HTML around PHP or scripts."""
     if name == "php":
-        return _code_of_php(piece.text)
+        return "<?php " + _between(piece.text.removeprefix("<?php "), _PHP_TAG, is_code=True)
     is_held = piece.language is not None and name != piece.language.ast_grep
-    return _scripts(piece.text) if is_held else piece.text
+    return _between(piece.text, _SCRIPT_TAG, is_code=False) if is_held else piece.text
 
 
-def _scripts(text: str) -> str:
-    """The text without what is outside of "<script>" and "</script>". Lines keep their places."""
-    parts = _SCRIPT_TAG.split(text)
-    is_code = len(parts) > 1 and parts[1][1] == "/"
+def _between(text: str, tags: re.Pattern[str], *, is_code: bool) -> str:
+    """What stands between an opening tag and the closing one. Lines keep their places.
+
+    ``is_code``: a text without tags is code. A text whose first tag is a closing one begins with code.
+    """
+    parts = tags.split(text)
+    if len(parts) > 1:
+        is_code = parts[1].startswith(("?>", "</"))
     shown = []
     for at, part in enumerate(parts):
-        is_tag = at % 2 == 1
-        shown.append(part if is_code and not is_tag else "\n" * part.count("\n"))
-        is_code = part[1] != "/" if is_tag else is_code
+        blank = "\n" * part.count("\n")
+        if at % 2:
+            is_code = not part.startswith(("?>", "</"))
+            shown.append(_PUT.get(part, " " + blank))
+        else:
+            shown.append(part if is_code else blank)
     return "".join(shown)
 
 
 def _suffix(name: str) -> str:
     return ".hcl" if name == "hcl" else PARSED[name]  # it does not know .tf
-
-
-def _code_of_php(text: str) -> str:
-    """The text without the HTML between "?>" and "<?php", which ast-grep does not parse. Lines keep their places."""
-    parts = _PHP_TAG.split(text.removeprefix("<?php "))
-    first = parts[1] if len(parts) > 1 else "?>"
-    code, is_code = [], first == "?>"
-    for at in range(0, len(parts), 2):
-        code.append(parts[at] if is_code else "\n" * parts[at].count("\n"))
-        tag = parts[at + 1] if at + 1 < len(parts) else ""
-        is_code = tag != "?>"
-        code.append({"?>": ";", "<?=": " echo ", "": ""}.get(tag, " "))
-    return "<?php " + "".join(code)
 
 
 def check(rules: Iterable[Rule]) -> None:

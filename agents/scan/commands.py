@@ -1,7 +1,7 @@
 """Judges shell commands by the rows of ``rules/commands/``: which destroy, give rights away, or weaken a system.
 
 A row names a program, its verb (words in order), flags and targets, all of which a command must have. ``shell``
-parses scripts and evaluates words, ``flow`` follows secrets, and ``sql`` reads SQL statements.
+parses scripts and hands each command to ``Judge``, ``flow`` follows secrets, and ``sql`` reads SQL statements.
 The gravest row that matches is a command's finding. No finding repeats the command's own text.
 """
 
@@ -18,13 +18,10 @@ import msgspec
 
 from council.agents.scan import flow
 from council.agents.scan.finding import WEIGHTS, Finding, Weight
-from council.agents.scan.regex import Regex
 from council.agents.scan.rows import Rule, convert, load, shifted
-from council.agents.scan.shell import ParseEffort, read_shell
 from council.agents.scan.shell_words import Scene, base_name
 
 RULES = Path(__file__).parent / "rules" / "commands"
-BAD_MIN, GOOD_MIN = 5, 3  # examples of a row
 LINE_CHARS_MAX = 8_000  # of one command; a line of a script is shorter
 WORD_CHARS_MAX = 4_000
 SPAN_MAX = 800  # characters that .* spans in a row: a hostile line would cost the square of its length
@@ -68,68 +65,42 @@ class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiled:
-    row: Row
-    targets: Regex
-    excepted: Regex | None
-    line: Regex | None
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
-    """The rows, by program, in the order of the files."""
+    """All rows, in the order of the files, and those of each program."""
 
-    by_program: dict[str, list[_Compiled]]
+    rows: list[Row]
+    by_program: dict[str, list[Row]]
     programs: Programs
-
-    @property
-    def rows(self) -> list[Row]:
-        return list({each.row.id: each.row for rows in self.by_program.values() for each in rows}.values())
 
 
 @cache
 def table(folder: Path = RULES) -> Table:
-    """Loads the rows of a folder. Raises ValueError, which names the file, the row and why, if one is wrong."""
+    """Loads the rows of a folder. Raises ValueError, which names the file, the place and why, if one is wrong."""
     programs = convert(load(folder / "programs.yml"), Programs, "programs.yml")
-    by_program: dict[str, list[_Compiled]] = {}
-    seen: set[str] = set()
-    for path in sorted(folder.glob("*.yml")):
-        if path.name == "programs.yml":
-            continue
-        items = load(path)
-        if not isinstance(items, list):
-            raise ValueError(f"{path.name}: expected a list of rows, found {type(items).__name__}")
-        for number, item in enumerate(items, start=1):
-            place = f"{path.name}, row {item.get('id', number) if isinstance(item, dict) else number}"
-            compiled = _compiled(convert(item, Row, place), programs, place)
-            if compiled.row.id in seen:
-                raise ValueError(f"{place}: another row has this id; ids must be unique")
-            seen.add(compiled.row.id)
-            for program in compiled.row.program:
-                by_program.setdefault(program, []).append(compiled)
-    return Table(by_program, programs)
+    files = [path for path in sorted(folder.glob("*.yml")) if path.name != "programs.yml"]
+    rows = [_expanded(row, programs) for path in files for row in convert(load(path), list[Row], path.name)]
+    by_program: dict[str, list[Row]] = {}
+    for row in rows:
+        for program in row.program:
+            by_program.setdefault(program, []).append(row)
+    return Table(rows, by_program, programs)
 
 
-def _compiled(row: Row, programs: Programs, place: str) -> _Compiled:
-    for text, least, key in ((row.bad, BAD_MIN, "bad"), (row.good, GOOD_MIN, "good")):
-        if (count := len(text.splitlines())) < least:
-            raise ValueError(f"{place}: {key} has {count} command lines, expected at least {least}")
+def _expanded(row: Row, programs: Programs) -> Row:
+    """A row whose regular expressions hold those that it names, and span no more than a line of a script."""
 
-    def pattern(key: str, regex: str) -> Regex:
-        try:
-            named = re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", regex)
-            return Regex(_SPAN.sub(f".{{0,{SPAN_MAX}}}", named))
-        except KeyError as error:
-            raise ValueError(
-                f"{place}: {key} uses <{error.args[0]}>, which programs.yml does not name"
-            ) from error
+    def pattern(text: str) -> str:
+        named = re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", text)
+        return _SPAN.sub(f".{{0,{SPAN_MAX}}}", named)
 
-    return _Compiled(
-        row,
-        pattern("targets", row.targets),
-        pattern("except", row.excepted) if row.excepted else None,
-        pattern("line", row.line) if row.line else None,
+    return msgspec.structs.replace(
+        row, targets=pattern(row.targets), excepted=pattern(row.excepted), line=pattern(row.line)
     )
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,30 +164,22 @@ def _after_verb(words: _Words, verb: tuple[str, ...]) -> list[str] | None:
     return [word for word, _ in words.operands[at:]]
 
 
-def _match(compiled: _Compiled, words: _Words, scene: Scene) -> bool:
-    row = compiled.row
+def _match(row: Row, words: _Words, scene: Scene) -> bool:
     if any(_has(words, flag) for flag in row.unless) or not all(
         _has(words, flag) for flag in row.flags.all_of
     ):
         return False
     if row.flags.any_of and not any(_has(words, flag) for flag in row.flags.any_of):
         return False
-    if compiled.line is not None and not compiled.line.search(words.line):
-        return False
-    targets = _after_verb(words, row.verb)
-    if targets is None:
-        return False
-    if not row.targets:
-        return True
-    forms = (
-        {each[:WORD_CHARS_MAX], path_of(each[:WORD_CHARS_MAX], scene)}
-        for each in chain(targets, (value for _, value in words.flags if value))
-    )
-    excepted = compiled.excepted
-    return any(
-        any(map(compiled.targets.search, each)) and not (excepted and any(map(excepted.search, each)))
-        for each in forms
-    )
+    targets = _after_verb(words, row.verb) if _compiled(row.line).search(words.line) else None
+    if targets is None or not row.targets:
+        return targets is not None
+    wanted, excepted = _compiled(row.targets), _compiled(row.excepted or "(?!)")
+    for word in chain(targets, (value for _, value in words.flags if value)):
+        forms = {word[:WORD_CHARS_MAX], path_of(word[:WORD_CHARS_MAX], scene)}
+        if any(map(wanted.search, forms)) and not any(map(excepted.search, forms)):
+            return True
+    return False
 
 
 _HOME = re.compile(r"^(?:\$\{HOME\}|/root|/home/[^/*]{1,64}|/Users/[^/*]{1,64}|~[a-z0-9_-]{1,32})(?=/|$)")
@@ -252,8 +215,12 @@ def path_of(word: str, scene: Scene) -> str:
 
 
 @dataclass
-class _Judge:
-    """Takes what ``shell`` reads, and collects the findings."""
+class Judge:
+    """Takes what a script runs, in order, and collects the findings. ``line`` counts from 1; words are evaluated.
+
+    A stage is a command of a pipeline; ``<file`` and ``>file`` in its words are its redirections. ``in_file``: the
+    script stands in a file, and is not run now.
+    """
 
     place: str
     in_file: bool = False
@@ -261,7 +228,7 @@ class _Judge:
     findings: list[Finding] = field(default_factory=list)
     one_liners: list[tuple[str, str, int]] = field(default_factory=list)
 
-    def add(self, row: Rule, line: int, words: str) -> None:
+    def _add(self, row: Rule, line: int, words: str) -> None:
         if weight := self._weight(row, words):
             self.findings.append(Finding(row.id, row.family, weight, self.place, line, row.message, row.cwe))
 
@@ -270,6 +237,7 @@ class _Judge:
         return shifted(weight, words) if row.reach else weight
 
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
+        """A command without its prefixes."""
         self._rows(argv, scene, line)
         for target in _written(argv):
             self.write(target, base_name(argv[0]) not in {"ln", "cp", "mv", "install"}, scene, line)
@@ -290,27 +258,31 @@ class _Judge:
             self.findings.append(Finding("command-long", "command", "ask", self.place, line, message))
         others = rules.by_program.get("*", []) if re.fullmatch(r"[\w.+-]+", short) else []
         found = [
-            (weight, compiled.row)
-            for compiled in rules.by_program.get(short, others)
-            if _match(compiled, words, scene) and (weight := self._weight(compiled.row, words.line))
+            (weight, row)
+            for row in rules.by_program.get(short, others)
+            if _match(row, words, scene) and (weight := self._weight(row, words.line))
         ]
         gravest = min((weight for weight, _ in found), key=WEIGHTS.index, default=None)
         first = {row.family: row for weight, row in reversed(found) if weight == gravest}
         for row in reversed(first.values()):
-            self.add(row, line, words.line)
+            self._add(row, line, words.line)
 
     def prefix(self, argv: list[str], line: int) -> None:
+        """A prefix of a command, such as sudo, with all that follows it."""
         self._rows([f"prefix:{base_name(argv[0])}", *argv[1:]], Scene(), line)
 
     def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
+        """A file that output is redirected to."""
         self._rows([">", *["-a"] * append, target], scene, line)
 
     def flow(self, stages: list[list[str]], scene: Scene, line: int, *, is_shown: bool) -> None:
+        """A pipeline, also one of a single command. ``is_shown``: no other command takes its output."""
         words = " ".join(chain.from_iterable(stages))[:LINE_CHARS_MAX]
         for row in flow.judge(stages, scene, is_shown=is_shown):
-            self.add(row, line, words)
+            self._add(row, line, words)
 
     def query(self, argv: list[str], text: str, line: int) -> None:
+        """What a command is given as its input, if that is written out: SQL, if it is a database client."""
         name = base_name(argv[0])
         if (dialect := table().programs.databases.get(name)) is not None:
             from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
@@ -324,11 +296,9 @@ class _Judge:
             self._rows([name, *text.split()], Scene(), line)
 
     def code(self, language: str, text: str, line: int) -> None:
+        """A one-liner, or a heredoc, of an interpreter that is no shell."""
         self.one_liners.append((language, text, line))
         self._rows([f"code:{language}", "--", " ".join(text.split())], Scene(), line)
-
-    def prints_secret(self, stages: list[list[str]], scene: Scene) -> str:
-        return flow.mark(stages, scene)
 
 
 def _written(argv: list[str]) -> list[str]:
@@ -346,56 +316,3 @@ def _written(argv: list[str]) -> list[str]:
         case _:
             line = " ".join(argv[1:])
             return list(re.findall(how, line))
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The findings in a script, in order of their lines. ``fault`` says why a part was not read, or is "".
-
-    ``one_liners`` are (language, code, line) of the interpreters that it runs.
-    """
-
-    findings: tuple[Finding, ...] = ()
-    fault: str = ""
-    one_liners: tuple[tuple[str, str, int], ...] = ()
-
-
-def read(
-    script: str,
-    place: str = "",
-    scene: Scene | None = None,
-    work: ParseEffort | None = None,
-    *,
-    in_file: bool = False,
-) -> Reading:
-    """What a script does that is dangerous. Never raises.
-
-    ``scene`` and ``work``: see ``shell.read_shell``. ``in_file``: it stands in a file, and is not run now.
-    """
-    judge = _Judge(place, in_file)
-    fault = read_shell(script, judge, scene, work)
-    unique = dict.fromkeys(sorted(judge.findings, key=lambda finding: finding.line))
-    return Reading(tuple(unique), fault, tuple(judge.one_liners))
-
-
-def findings(
-    script: str, place: str, scene: Scene | None = None, work: ParseEffort | None = None
-) -> list[Finding]:
-    """The findings in a script; what could not be read is one that asks."""
-    reading = read(script, place, scene, work)
-    unread = Finding("shell-unread", "command", "ask", place, 0, f"Not read: {reading.fault}. Split it.")
-    return [*reading.findings, *([unread] if reading.fault else [])]
-
-
-def code(language: str, text: str, place: str) -> list[Finding]:
-    """The findings in code that an interpreter is given, by the rows of one-liners."""
-    judge = _Judge(place)
-    judge.code(language, text, 0)
-    return judge.findings
-
-
-def file(how: str, path: str, place: str) -> list[Finding]:
-    """What it means that a tool writes (``>``), shows (``<``) or removes (``rm -r``) a file."""
-    judge = _Judge(place)
-    judge.command([*how.split(), path], Scene(), 0)
-    return judge.findings

@@ -39,11 +39,7 @@ class Match:
         return self.piece.touches(self.first, self.last)
 
     def found(self) -> Finding:
-        line = next(
-            (n for n in self.piece.numbers[self.first : self.last + 1] if n in self.piece.changed),
-            self.piece.number(self.first),
-        )
-        rule = self.rule
+        rule, line = self.rule, self.piece.line_of(self.first, self.last)
         return Finding(rule.id, rule.family, rule.weight, self.piece.path, line, rule.message, rule.cwe)
 
 
@@ -94,20 +90,25 @@ def _plain(text: str) -> str:
 
 
 def _unmatched(one: Sequence[Match], other: Sequence[Match]) -> list[Match]:
-    """The matches of one side beyond those of the other, by their texts. Lines that stay are paired off first."""
+    """The matches of one side beyond those of the other, by their texts. Lines that stay are paired off first.
+
+    A match of code on lines that stay is beyond too, if its rule means stop: the lines around it made it one.
+    """
     left = Counter(_plain(match.text) for match in other)
     beyond = []
     for match in sorted(one, key=lambda match: match.is_changed):
         text = _plain(match.text)
         if left[text]:
             left[text] -= 1
-        elif match.is_changed:
+        elif match.is_changed or (
+            match.rule.languages and match.rule.weight == "stop" and match.piece.changed
+        ):
             beyond.append(match)
     return beyond
 
 
 def _appeared(old: Sequence[Match], new: Sequence[Match]) -> Iterator[Finding]:
-    edited = Counter(match.piece.hunk for match in _unmatched(old, new))
+    edited = Counter(match.piece.hunk for match in _unmatched(old, new) if match.is_changed)
     for match in _unmatched(new, old):
         found = match.found()
         if edited[match.piece.hunk]:  # an old fault, whose line was edited
@@ -118,9 +119,18 @@ def _appeared(old: Sequence[Match], new: Sequence[Match]) -> Iterator[Finding]:
 
 def _vanished(old: Sequence[Match], new: Sequence[Match], texts: _Texts) -> Iterator[Finding]:
     left = len(old) - len(new)
+    replaced = {
+        match.piece.hunk for match in _unmatched(new, old) if match.is_changed
+    }  # by another of its kind
     for match in _unmatched(old, new):
         stays = match.captured.get(STAYS)
-        if left <= 0 or not match.piece.is_left or (stays and not texts.still_has(match.piece.path, stays)):
+        if (
+            left <= 0
+            or not match.piece.is_left
+            or not match.is_changed
+            or (match.rule.languages and match.piece.hunk in replaced)
+            or (stays and not texts.still_has(match.piece.path, stays))
+        ):
             continue
         left -= 1
         yield match.found()

@@ -8,6 +8,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+import yaml
+
 CHARS_MAX = 500_000
 DEPTH_MAX = 200  # of collections in YAML: for each token the scanner looks at every open one
 # Of a dotted key. tomllib's work grows with the square of the parts, and with the table's depth.
@@ -25,10 +27,8 @@ _TOML_STRING_OR_COMMENT = re.compile(
 )
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _TOML_NO_KEY = re.compile(r"[=\n,\[\]{}]")
-_YAML = {".yaml", ".yml"}
 # Files that hold Python: a notebook's cells, and lines that Python runs when it starts.
 CARRIERS = (".ipynb", ".pth")
-_KNOWN = {".json", ".toml", *_YAML}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +44,67 @@ class SyntaxFault:
     is_limit: bool = False
 
 
-def is_known(path: str) -> bool:
-    """Whether the file's name has the ending of one of these formats."""
-    return PurePosixPath(path).suffix.lower() in _KNOWN
-
-
 def syntax_fault(path: str, text: str) -> SyntaxFault | None:
     """The first fault of a whole file; None if it is well-formed."""
-    if len(text) > CHARS_MAX:
-        return SyntaxFault(0, f"longer than {CHARS_MAX:,} characters", sure=False, is_limit=True)
     place = PurePosixPath(path)
-    suffix = place.suffix.lower()
     try:
-        if suffix == ".json":
-            json.loads(text.lstrip("\ufeff"))
-        elif suffix == ".toml":
-            if _has_long_key(text):
-                return SyntaxFault(0, f"a key of more than {KEY_PARTS_MAX} parts", sure=False, is_limit=True)
-            tomllib.loads(text)
-        else:
-            return _yaml_fault(text)
+        if len(text) > CHARS_MAX:
+            raise _LimitError(f"longer than {CHARS_MAX:,} characters")
+        _READERS[place.suffix.lower()](text)
     except json.JSONDecodeError as error:
         # Some programs read JSON with comments from files of this name.
         is_dialect = place.name.startswith(("tsconfig", "jsconfig")) or ".vscode" in place.parts
         return SyntaxFault(error.lineno, f"is no JSON: {error.msg}", sure=not is_dialect)
     except tomllib.TOMLDecodeError as error:
         return SyntaxFault(1, f"is no TOML: {error}", sure=True)
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        is_template = "{{" in text or "{%" in text
+        line = mark.line + 1 if mark else 0
+        return SyntaxFault(line, f"is no YAML: {problem or 'unreadable'}", sure=not is_template)
+    except _LimitError as error:
+        return SyntaxFault(0, str(error), sure=False, is_limit=True)
     except RecursionError:
         return SyntaxFault(0, "nested too deeply to be read", sure=False, is_limit=True)
     except ValueError:  # Python converts at most 4,300 digits
         return SyntaxFault(0, "a number of too many digits", sure=False, is_limit=True)
     return None
+
+
+class _LimitError(Exception):
+    pass
+
+
+def _read_json(text: str) -> None:
+    json.loads(text.lstrip("\ufeff"))
+
+
+def _read_toml(text: str) -> None:
+    bare = _TOML_STRING_OR_COMMENT.sub("_", text)
+    if any(part.count(".") >= KEY_PARTS_MAX for part in _TOML_NO_KEY.split(bare)):
+        raise _LimitError(f"a key of more than {KEY_PARTS_MAX} parts")
+    tomllib.loads(text)
+
+
+def _read_yaml(text: str) -> None:
+    # The loader that is written in Python takes 20 s for 16,000 brackets.
+    if not yaml.__with_libyaml__:
+        raise _LimitError("not read: PyYAML is installed here without libyaml")
+    if text.count("%TAG") > TAG_DIRECTIVES_MAX:
+        raise _LimitError(f"more than {TAG_DIRECTIVES_MAX} %TAG directives")
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):  # no tag is resolved and no alias followed
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH_MAX:
+            raise _LimitError("nested too deeply to be read")
+
+
+_READERS = {".json": _read_json, ".toml": _read_toml, ".yaml": _read_yaml, ".yml": _read_yaml}
+
+
+def is_known(path: str) -> bool:
+    """Whether the file's name has the ending of one of these formats."""
+    return PurePosixPath(path).suffix.lower() in _READERS
 
 
 def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
@@ -106,30 +136,3 @@ def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
             numbers += [number] * piece.count("\n")
         numbers.append(number)
     return re.sub(r"(?m)^([^\S\n]*)[%!].*", r"\1pass", code), tuple(numbers)  # a notebook's own commands
-
-
-def _has_long_key(text: str) -> bool:
-    bare = _TOML_STRING_OR_COMMENT.sub("_", text)
-    return any(part.count(".") >= KEY_PARTS_MAX for part in _TOML_NO_KEY.split(bare))
-
-
-def _yaml_fault(text: str) -> SyntaxFault | None:
-    import yaml
-
-    # The loader that is written in Python takes 20 s for 16,000 brackets.
-    if not yaml.__with_libyaml__:
-        return SyntaxFault(0, "not read: PyYAML is installed here without libyaml", sure=False, is_limit=True)
-    if text.count("%TAG") > TAG_DIRECTIVES_MAX:
-        return SyntaxFault(0, f"more than {TAG_DIRECTIVES_MAX} %TAG directives", sure=False, is_limit=True)
-    depth = 0
-    try:  # events only, so no tag is resolved and no alias followed
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEPTH_MAX:
-                return SyntaxFault(0, "nested too deeply to be read", sure=False, is_limit=True)
-    except (yaml.YAMLError, UnicodeEncodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "unreadable"
-        is_template = "{{" in text or "{%" in text
-        return SyntaxFault(mark.line + 1 if mark else 0, f"is no YAML: {problem}", sure=not is_template)
-    return None

@@ -81,10 +81,10 @@ def flows() -> Flows:
 
 
 @cache
-def _sinks(program: str) -> list[tuple[Sink, re.Pattern[str], re.Pattern[str]]]:
-    """The sinks of a program, with what its line and its input must match."""
-    found = (sink for sink in flows().sinks if program in sink.program)
-    return [(sink, re.compile(sink.line), re.compile(sink.stdin)) for sink in found]
+def _sinks() -> dict[str, list[Sink]]:
+    """The sinks, by program."""
+    programs = dict.fromkeys(program for sink in flows().sinks for program in sink.program)
+    return {program: [sink for sink in flows().sinks if program in sink.program] for program in programs}
 
 
 def judge(stages: list[list[str]], scene: Scene, *, is_shown: bool) -> Iterator[FlowRow]:
@@ -96,15 +96,14 @@ def judge(stages: list[list[str]], scene: Scene, *, is_shown: bool) -> Iterator[
     for argv in stages:
         name = base_name(argv[0]).lstrip("@") if argv else ""
         line = " ".join(argv)[:LINE_CHARS_MAX]
-        for sink, found, stdin in _sinks(name) if name in _programs() else ():
-            if not found.search(line):
+        for sink in _sinks().get(name, ()):
+            if not re.search(sink.line, line):
                 continue
             own = _in_words(_sent(argv, sink.ignore), scene) if sink.words else set()
             # A redirection of a secret file is its input, whatever else is ignored.
             own |= _in_words([word for word in argv if word.startswith("<")], scene)
-            takes = stdin.search(line) is not None and (not sink.runs or reads_stdin(argv))
-            carries = carried if takes else set()
-            rows = [row for row in flows().rows if _flows(row, sink.to, carries, own)]
+            takes = re.search(sink.stdin, line) is not None and (not sink.runs or reads_stdin(argv))
+            rows = [row for row in flows().rows if _flows(row, sink.to, carried if takes else set(), own)]
             yield from (row for row in rows if row.weight == rows[0].weight)
         if name and _saved(argv, name, scene):
             yield next(row for row in flows().rows if row.id == "flow-saved-run")
@@ -149,11 +148,6 @@ def _saved(argv: list[str], name: str, scene: Scene) -> bool:
 def _flows(row: FlowRow, to: str, carried: set[str], own: set[str]) -> bool:
     kinds = set(row.source.split())
     return row.to in to.split() and bool(kinds & carried or (row.by != "pipe" and kinds & own))
-
-
-@cache
-def _programs() -> frozenset[str]:
-    return frozenset(program for sink in flows().sinks for program in sink.program)
 
 
 def mark(stages: list[list[str]], scene: Scene) -> str:

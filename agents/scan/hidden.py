@@ -1,4 +1,4 @@
-"""Finds characters by which a change reads otherwise than it runs, on the lines that it adds.
+"""Finds what a change brings in and nobody sees: hidden characters on added lines, programs, links that lead out.
 
 Control characters of writing direction (CVE-2021-42574), characters that nobody sees, tags and runs of variation
 selectors, which carry hidden text, and letters of other scripts that look Latin (UTS 39).
@@ -6,18 +6,15 @@ selectors, which carry hidden text, and letters of other scripts that look Latin
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from council.agents.scan.change import FileChange
+from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
+from council.agents.scan.languages import is_a
 
-_PROSE = re.compile(
-    r"\.(?:md|mdx|markdown|rst|adoc|txt|tex|html?|po|pot|mo|xliff?|arb|strings|resx|ftl|srt|vtt|csv)$|"
-    r"(?:^|/)(?:docs?|locales?|i18n|l10n|translations?|lang|languages|[Ll]ocali[sz]ations?)/|(?:^|/)(?:AUTHORS|CONTRIBUTORS|MAINTAINERS)$",
-    re.IGNORECASE,
-)
 LINE_CHARS_MAX = 2_000  # of a line that is read
 _DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _MARK = re.compile("[\u061c\u200e\u200f]")
@@ -40,14 +37,31 @@ _NAMED = re.compile(
 
 
 def findings(changes: Iterable[FileChange]) -> list[Finding]:
-    """The hidden characters that a change brings into files, more often than it takes them out of each."""
-    return [found for change in changes for found in _in_file(change)]
+    """The hidden characters that a change brings into files, more often than it takes them out of each.
+
+    And what else comes in and can't be seen: programs, and what a link leads to that leaves the repository.
+    """
+    return [each for change in changes for find in (_characters, _programs, _links) for each in find(change)]
 
 
-def _in_file(change: FileChange) -> list[Finding]:
+def _programs(change: FileChange) -> Iterator[Finding]:
+    if change.is_binary and change.kind == "added" and is_a("programs", change.path):
+        message = "A program that nobody can read comes in. Build it from source, or check where it is from."
+        yield Finding("binary-program", "supply", "ask", short_quote(change.path), 0, message, 506)
+
+
+def _links(change: FileChange) -> Iterator[Finding]:
+    for line, target in change.added if change.is_link else ():
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
+        if place.startswith("/") or place.split("/")[0] == "..":
+            message = "A symbolic link leads out of the repository. Link within it, or copy the file."
+            yield Finding("link-outside", "path", "ask", short_quote(change.path), line, message, 59)
+
+
+def _characters(change: FileChange) -> list[Finding]:
     if change.kind == "deleted" or change.is_binary:
         return []
-    prose = bool(_PROSE.search(change.path))
+    prose = is_a("prose", change.path)
     gone = Counter(rule for _, text in change.removed for rule, *_ in _on_line(text[:LINE_CHARS_MAX], prose))
     found = []
     for number, text in change.added:
@@ -68,22 +82,14 @@ def _on_line(line: str, prose: bool) -> Iterator[tuple[str, Weight, str]]:
     if prose:
         return
     if found := _DIRECTION.search(line):
-        message = (
-            f"{_code(found)} changes the direction of writing: code reads otherwise than it runs. Remove it."
-        )
-        yield "text-bidi", "stop", message
+        message = "changes the direction of writing: code reads otherwise than it runs. Remove it."
+        yield "text-bidi", "stop", f"{_code(found)} {message}"
     elif found := _MARK.search(line):
-        yield (
-            "text-bidi",
-            "ask",
-            f"{_code(found)} marks a direction of writing. Remove it, or write it as an escape.",
-        )
+        message = "marks a direction of writing. Remove it, or write it as an escape."
+        yield "text-bidi", "ask", f"{_code(found)} {message}"
     if found := _UNSEEN.search(line):
-        yield (
-            "text-invisible",
-            "ask",
-            f"{_code(found)} is a character that nobody sees. Write it as an escape.",
-        )
+        message = "is a character that nobody sees. Write it as an escape."
+        yield "text-invisible", "ask", f"{_code(found)} {message}"
     names = [range(*found.span()) for found in _NAMED.finditer(line)]
     other = _OTHER_WORD.search(line)
     for found in _WORD.finditer(line):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
 
 from council.agents.scan.compare import Match
 from council.agents.scan.line_pairs import difference
@@ -12,7 +13,6 @@ from council.agents.scan.ruleset import Rule, reads
 
 LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
 CHUNK_CHARS = 4_000  # a pattern that runs on over lines takes the square of a chunk's length at most
-TOKENS_MAX = 400  # of a line that is compared with another
 PAIRS_MAX = 400  # lines of a run are compared with each other up to this number
 ALIKE = 0.5  # the share of a line that must be left of it
 
@@ -45,9 +45,8 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule]) -> list[Match]:
 
 def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
     """The matches on changed lines: a line that stays is on both sides, and counts on neither."""
-    for chunk in _chunks(
-        [(at, line) for at, line, is_changed in _marked(piece) if is_changed] if rules else []
-    ):
+    changed = [(at, line) for at, line, is_changed in _marked(piece) if is_changed and line.strip()]
+    for chunk in _chunks(changed) if rules else ():
         text = "\n".join(line for _, line in chunk)
         for rule in rules:
             if rule.match and rule.match.search(text):
@@ -60,31 +59,47 @@ def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
 
 def _chunks(lines: _Numbered) -> Iterator[_Numbered]:
     """Some lines at a time, so that most rules are done with many lines in one search."""
-    chunk: _Numbered = []
-    chars = 0
-    for each in lines:
-        if each[1].strip():
-            chunk.append(each)
-            chars += len(each[1])
-        if chars >= CHUNK_CHARS:
-            yield chunk
-            chunk, chars = [], 0
-    if chunk:
-        yield chunk
+    ends = accumulate(len(line) for _, line in lines)
+    for _, chunk in groupby(zip(ends, lines, strict=True), key=lambda each: each[0] // CHUNK_CHARS):
+        yield [line for _, line in chunk]
 
 
 def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
-    """A run of removed lines became a run of added ones: line by line, each with what it lost and got."""
+    """Lines that became others, each with what it lost and got."""
     for removed, added in zip(_runs(old), _runs(new), strict=False):
-        for before, after in _paired(removed, added):
-            cut, put = _difference(before[1], after[1])
-            for rule in rules if (cut + put).strip() else ():
-                if (
-                    (rule.cut is None or rule.cut.fullmatch(cut.strip()))
-                    and (rule.put is None or rule.put.fullmatch(put.strip()))
-                    and (rule.match is None or rule.match.search(after[1]))
-                ):
-                    yield Match(rule, new, after[0], after[0], after[1], {})
+        for was, at, now in _paired(removed, added):
+            cut, put = map(str.strip, _difference(was, now))
+            for rule in rules if cut or put else ():
+                asked = ((rule.cut, cut), (rule.put, put))
+                fits = all(regex is None or regex.fullmatch(text) for regex, text in asked)
+                if fits and (rule.match is None or rule.match.search(now)):
+                    yield Match(rule, new, at, at, now, {})
+
+
+def _paired(removed: _Numbered, added: _Numbered) -> Iterator[tuple[str, int, str]]:
+    """Each removed line with the one that it became: by order if they are as many, otherwise the most alike."""
+    left = [text for _, text in removed]
+    if len(removed) == len(added):
+        yield from ((was, at, now) for was, (at, now) in zip(left, added, strict=True))
+    elif len(removed) * len(added) <= PAIRS_MAX:
+        for at, now in added:
+            share, place = max(
+                ((_alike(was, now), place) for place, was in enumerate(left)), default=(0.0, 0)
+            )
+            if share >= ALIKE:
+                yield left.pop(place), at, now
+
+
+def _alike(was: str, now: str) -> float:
+    """The share of two lines that is equal at their ends."""
+    most = max(map(len, _difference(was, now)))
+    return 1 - most / max(len(was), len(now), 1)
+
+
+def _difference(was: str, now: str) -> tuple[str, str]:
+    """What was cut out of a line, and what was put in its place, in whole tokens."""
+    cut, put = difference(_TOKEN.findall(was), _TOKEN.findall(now))
+    return "".join(cut), "".join(put)
 
 
 def _runs(piece: Piece) -> list[_Numbered]:
@@ -98,26 +113,6 @@ def _runs(piece: Piece) -> list[_Numbered]:
     return runs
 
 
-def _paired(removed: _Numbered, added: _Numbered) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
-    """Which removed line became which added one: by order if they are as many, otherwise the most alike."""
-    if len(removed) == len(added):
-        yield from zip(removed, added, strict=True)
-    elif len(removed) * len(added) <= PAIRS_MAX:
-        left = list(removed)
-        for after in added:
-            alike = [(_alike(before[1], after[1]), at) for at, before in enumerate(left)]
-            share, at = max(alike, default=(0.0, 0))
-            if share >= ALIKE:
-                yield left.pop(at), after
-
-
-def _alike(before: str, after: str) -> float:
-    """The share of two lines that is equal at their ends."""
-    cut, put = _difference(before, after)
-    longest = max(len(before), len(after)) or 1
-    return 1 - max(len(cut), len(put)) / longest
-
-
 def _marked(piece: Piece) -> list[tuple[int, str, bool]]:
     lines = piece.text.split("\n")
     return [
@@ -125,10 +120,3 @@ def _marked(piece: Piece) -> list[tuple[int, str, bool]]:
         for at, (line, number) in enumerate(zip(lines, piece.numbers, strict=True))
         if number
     ]
-
-
-def _difference(before: str, after: str) -> tuple[str, str]:
-    """What was cut out of a line, and what was put in its place, in whole tokens."""
-    old, new = _TOKEN.findall(before)[:TOKENS_MAX], _TOKEN.findall(after)[:TOKENS_MAX]
-    cut, put = difference(old, new)
-    return "".join(cut), "".join(put)

@@ -1,4 +1,4 @@
-"""Runs ruff on untrusted Python, and weighs its findings by ``rules/linters.yml``.
+"""Runs ruff on the Python of a change, and weighs what it reports by ``rules/linters.yml``.
 
 No text is executed. ruff's settings come neither from the texts nor from the working directory: the files lie in a
 private temporary directory under names of our own, ruff runs isolated, and within the limits of ``tools``.
@@ -6,22 +6,23 @@ private temporary directory under names of our own, ruff runs isolated, and with
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+import msgspec
 
 from council.agents.scan import tools
 from council.agents.scan.change import FileChange, Hunk, short_quote
-from council.agents.scan.finding import Finding
-from council.agents.scan.pieces import Piece, pieces_of
+from council.agents.scan.finding import Family, Finding, Weight
+from council.agents.scan.pieces import Piece, hunks_of
+from council.agents.scan.rows import load
 
-CODES = Path(__file__).parent / "rules" / "linters.yml"
+SYNTAX = "invalid-syntax"  # the code of what can't be parsed
 # A line that is code, and no prose that happens to parse.
 _CODE = re.compile(r"^[ \t]*(?:import |from \S+ import |return\b|def |class |[\w.]+(?:\(| = ))", re.MULTILINE)
 _RUFF = (
@@ -30,83 +31,94 @@ _RUFF = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LinterFinding:
-    """One finding of ruff in the text ``name``. Its lines count from 1 in that text."""
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of the table. The head of the file says what its keys mean."""
 
-    name: str
-    rule: str
+    code: str
+    family: Family
+    weight: Weight
+    cwe: int
+    message: str
+    bad: list[str]
+    good: list[str]
+    whole: bool = False
+    unless: str = ""
+
+
+class Report(NamedTuple):
+    """What ruff reports at a line, from 1, of one of the texts that it was given, by its place in them."""
+
+    text: int
+    code: str
     line: int
-    end_line: int
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Linted:
-    """The findings, and in ``faults`` why ruff failed, if it did."""
-
-    reports: tuple[LinterFinding, ...]
-    faults: tuple[str, ...]
-
-
 @cache
-def codes() -> dict[str, dict[str, Any]]:
-    """The rows of ``rules/linters.yml`` by code: family, cwe, weight, message, and perhaps whole and unless."""
-    import yaml
-
-    from council.agents.scan.ruleset import Loader
-
-    return {row["code"]: row for row in yaml.load(CODES.read_bytes(), Loader)}
+def codes() -> dict[str, Row]:
+    """The rows of the table by code."""
+    table = load(Path(__file__).parent / "rules" / "linters.yml")
+    return {row.code: row for row in msgspec.convert(table, list[Row])}
 
 
-def findings(
-    old: Mapping[str, str], new: Mapping[str, str], *, timeout_s: float
-) -> tuple[list[Finding], tuple[str, ...]]:
-    """What ruff finds in the new texts and not as often in the old ones, and its faults. The names are paths."""
-    sides = {f"old {name}": text for name, text in old.items()} | {
-        f"new {name}": text for name, text in new.items()
+def findings(changes: Iterable[FileChange], pieces: Iterable[Piece], timeout_s: float) -> list[Finding]:
+    """What ruff reports on the new pieces of Python files, and not as often on the old ones. Raises ToolFailed."""
+    hunks, pieces = hunks_of(changes), [each for each in pieces if each.path.endswith((".py", ".pyi"))]
+    reports = lint([piece.text for piece in pieces], timeout_s=timeout_s)
+    broken = {
+        pieces[each.text].hunk for each in reports if each.code == SYNTAX and not pieces[each.text].is_new
     }
-    linted = lint(sides, timeout_s=timeout_s)
-    found = [_weighed(report) for report in fresh(linted.reports, sides)]
-    return found, linted.faults
-
-
-def of_changes(changes: Iterable[FileChange], timeout_s: float) -> tuple[list[Finding], Sequence[str]]:
-    """What ruff finds on the new sides of Python files and not as often on the old ones, and its faults."""
-    sides: dict[str, str] = {}
-    places: dict[str, tuple[FileChange, Hunk, Piece]] = {}
-    for at, change in enumerate(changes):
-        for number, hunk in enumerate(change.hunks if change.path.endswith((".py", ".pyi")) else ()):
-            for piece in pieces_of([replace(change, hunks=(hunk,))]):
-                name = f"{'new' if piece.is_new else 'old'} {at}.{number}"
-                sides[name], places[name] = piece.text, (change, hunk, piece)
-    linted, found = lint(sides, timeout_s=timeout_s), []
-    errors = [report.name for report in linted.reports if report.rule == "invalid-syntax"]
-    broken = {name[4:] for name in errors if name.startswith("old ")}
-    for report in fresh(linted.reports, sides):
-        change, hunk, piece = places[report.name]
+    found = []
+    for report in _fresh(reports, pieces):
+        piece, row = pieces[report.text], codes()[report.code]
+        change, hunk = hunks[piece.hunk]
         line = piece.number(report.line - 1)
-        if report.rule == "F821" and (name := _unbound(change, report.message)):
+        if report.code == SYNTAX:
+            holds = piece.hunk not in broken and (change.is_whole or _breaks(change, hunk))
+            broken.add(piece.hunk)  # one error brings others
+        else:
+            holds = change.is_whole or not row.whole
+        if report.code == "F821" and (name := _unbound(change, report.message)):
             message = f"Uses `{name}`, which the change no longer imports or defines. Bring it back."
             found.append(Finding("name-gone", "bug", "stop", change.path, line, message, 457))
-        elif report.rule == "invalid-syntax":
-            if report.name[4:] not in broken and (change.is_whole or _breaks(change, hunk)):
-                found.append(replace(_weighed(report), path=change.path, line=line))
-                broken.add(report.name[4:])  # one error brings others
-        elif change.is_whole or not codes()[report.rule].get("whole"):
-            found.append(replace(_weighed(report), path=change.path, line=line))
-    return found, linted.faults
+        elif holds:
+            rule = f"ruff-{row.code}"
+            found.append(Finding(rule, row.family, row.weight, change.path, line, row.message, row.cwe))
+    return found
+
+
+def _fresh(reports: Sequence[Report], pieces: Sequence[Piece]) -> list[Report]:
+    """The reports on new sides that old sides do not have as often, wherever lines moved."""
+    texts = [["".join(line.split()) for line in piece.text.split("\n")] for piece in pieces]
+    # How many more of each report, and of each line, the old sides have.
+    known: Counter[tuple[str, str]] = Counter()
+    for piece, lines in zip(pieces, texts, strict=True):
+        for line in lines:
+            known["", line] += -1 if piece.is_new else 1
+    fresh = []
+    for report in sorted(reports, key=lambda report: pieces[report.text].is_new):
+        lines = texts[report.text]
+        line = lines[report.line - 1] if report.line <= len(lines) else ""
+        key = report.code, report.message if report.code.startswith("F82") else line
+        if not pieces[report.text].is_new:
+            known[key] += 1
+        elif known[key] > 0:
+            known[key] -= 1
+        # ruff knows some calls by their imports alone, which the old hunk may not show.
+        elif not report.code.startswith("S") or known["", line] < 0:
+            fresh.append(report)
+    return fresh
 
 
 def _breaks(change: FileChange, hunk: Hunk) -> bool:
     """Whether a syntax error on the new side of a hunk alone is certainly one: a hunk may end in a statement."""
     opened = [_opened(each.new_text()) - _opened(each.old_text()) for each in change.hunks]
     is_closed_elsewhere = opened[change.hunks.index(hunk)] and not sum(opened)
-    lines = [
-        text for text in hunk.new_text().split("\n") if text.strip() and not text.lstrip().startswith("#")
-    ]
-    is_cut = not lines or lines[-1].rstrip().endswith(":") or lines[-1].lstrip().startswith("@")
-    return bool(_CODE.search(hunk.old_text())) and not (is_cut or is_closed_elsewhere)
+    lines = [line.strip() for line in hunk.new_text().split("\n")]
+    last = next((line for line in reversed(lines) if line and line[0] != "#"), ":")
+    return bool(_CODE.search(hunk.old_text())) and not (
+        last.endswith(":") or last.startswith("@") or is_closed_elsewhere
+    )
 
 
 def _opened(text: str) -> int:
@@ -125,67 +137,32 @@ def _unbound(change: FileChange, message: str) -> str:
     return name if is_gone and not is_back else ""
 
 
-def _weighed(report: LinterFinding) -> Finding:
-    row = codes()[report.rule]
-    return Finding(
-        f"ruff-{report.rule}",
-        row["family"],
-        row["weight"],
-        report.name[4:],
-        report.line,
-        row["message"],
-        row["cwe"],
-    )
-
-
-def fresh(reports: Iterable[LinterFinding], sides: Mapping[str, str]) -> list[LinterFinding]:
-    """The findings in texts named ``new …`` that texts named ``old …`` do not have as often, wherever lines moved."""
-    lines = {name: text.split("\n") for name, text in sides.items()}
-    inherited: Counter[tuple[str, str]] = Counter()
-    before, after = (
-        Counter(" ".join(line.split()) for name in lines if name.startswith(side) for line in lines[name])
-        for side in ("old ", "new ")
-    )
-    kept = []
-    for report in sorted(reports, key=lambda report: report.name[:3] != "old"):
-        text = lines[report.name]
-        shown = " ".join(text[report.line - 1].split()) if report.line <= len(text) else ""
-        key = report.rule, report.message if report.rule.startswith("F82") else shown
-        inherited[key] += 1 if report.name.startswith("old ") else -1
-        if report.name.startswith("new ") and inherited[key] < 0:
-            inherited[key] = 0
-            # ruff knows some calls by their imports alone, which the old hunk may not show.
-            if not (report.rule.startswith("S") and after[shown] <= before[shown]):
-                kept.append(report)
-    return kept
-
-
-def lint(texts: Mapping[str, str], *, timeout_s: float) -> Linted:
-    """Runs ruff once for all texts. The names are keys, not file names."""
+def lint(texts: Sequence[str], *, timeout_s: float) -> list[Report]:
+    """What one run of ruff reports on some texts, by the codes of the table. Raises ToolFailed."""
     if not texts:
-        return Linted((), ())
-    files = {f"p{at:05d}.py": name for at, name in enumerate(texts)}
+        return []
     with tempfile.TemporaryDirectory(prefix="council-lint-") as folder:
         place = Path(folder, "code")
         place.mkdir(mode=0o700)
-        for file, name in files.items():
-            (place / file).write_text(texts[name], encoding="utf-8", errors="replace", newline="")
-        select = ",".join(code for code in codes() if code != "invalid-syntax")
-        try:
-            command = [tools.find("ruff"), *_RUFF.split(), "--select", select, "code"]
-            output = json.loads(tools.run(command, Path(folder), timeout_s=timeout_s))
-            return Linted(tuple(filter(None, (_report(item, files) for item in output))), ())
-        except tools.ToolFailed as error:
-            return Linted((), (str(error),))
-        except (ValueError, TypeError, KeyError):
-            return Linted((), ("ruff printed findings that could not be read",))
-
-
-def _report(item: Any, files: Mapping[str, str]) -> LinterFinding | None:
-    """None if the table says that this message is no finding."""
-    code, message = item["code"] or "invalid-syntax", item["message"]
-    unless = codes()[code].get("unless")
-    if unless and re.search(unless, message):
-        return None
-    first, last = item["location"]["row"], item["end_location"]["row"]
-    return LinterFinding(files[Path(item["filename"]).name], code, first, last, message)
+        for at, text in enumerate(texts):
+            (place / f"{at:05d}.py").write_text(text, encoding="utf-8", errors="replace", newline="")
+        select = ",".join(code for code in codes() if code != SYNTAX)
+        command = [tools.find("ruff"), *_RUFF.split(), "--select", select, "code"]
+        printed = tools.run(command, Path(folder), timeout_s=timeout_s)
+    try:
+        reports = [
+            Report(
+                int(Path(each["filename"]).stem),
+                each["code"] or SYNTAX,
+                each["location"]["row"],
+                each["message"],
+            )
+            for each in msgspec.json.decode(printed)
+        ]
+        return [
+            each
+            for each in reports
+            if not ((no := codes()[each.code].unless) and re.search(no, each.message))
+        ]
+    except (ValueError, TypeError, LookupError) as error:
+        raise tools.ToolFailed("ruff printed findings that could not be read") from error

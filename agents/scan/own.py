@@ -22,6 +22,7 @@ from council.agents.scan.ruleset import (
     EXAMPLES,
     Rule,
     RuleError,
+    check_foreign,
     checked,
     reads,
     yaml_items,
@@ -108,16 +109,15 @@ NOTHING = Own()
 def read_folder(folder: Path) -> tuple[tuple[str, str], ...]:
     """The texts of a folder of rules, each with its file's path. Raises RuleError."""
     try:
-        files = sorted(str(each) for each in folder.iterdir() if holds_rules(each.name))
-        if strange := [file for file in files if not Path(file).is_file()]:  # a pipe would never end
+        files = sorted(each for each in folder.iterdir() if holds_rules(each.name))
+        if strange := [file for file in files if not file.is_file()]:  # a pipe would never end
             raise RuleError(f"{strange[0]}: it is no file")
-        sizes = [(file, Path(file).stat().st_size) for file in files]
-        return texts_of(sizes, lambda file: Path(file).read_bytes())
+        return texts_of(
+            [(str(file), file.stat().st_size) for file in files], lambda name: Path(name).read_bytes()
+        )
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise RuleError(
-            f"{error.filename or folder}: it can't be read: {why}; expected a folder of rules"
-        ) from error
+        what, why = error.filename or folder, error.strerror or type(error).__name__
+        raise RuleError(f"{what}: it can't be read: {why}; expected a folder of rules") from error
 
 
 def holds_rules(name: str) -> bool:
@@ -147,6 +147,8 @@ def texts_of(files: Sequence[tuple[str, int]], read: Callable[[str], bytes]) -> 
 
 def own_of(texts: Sequence[tuple[str, str]], scanners: Sequence[Scanner] = (), folder: str = FOLDER) -> Own:
     """What the texts of a folder of rules, each with its file's name, amount to. Raises RuleError."""
+    for name, text in texts:
+        check_foreign(text, name)
     silences = [(name, text) for name, text in texts if name.rsplit("/", 1)[-1] == SILENCES]
     rules = checked(each for each in texts if each not in silences)
     rows = tuple(row for name, text in silences for row in _silences(text, name))

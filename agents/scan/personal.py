@@ -9,29 +9,13 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from council.agents.scan.rows import word_list
 from council.agents.scan.shapes import RULES, Grade, Shape, Validator, load
 
 
 def words(text: str) -> frozenset[str]:
     """The words of a table, as a set."""
     return frozenset(text.split())
-
-
-_TLDS = words(
-    "com org net edu gov mil int info biz name pro app dev cloud tech online site xyz email systems agency "
-    "company shop store health care bank finance legal media news digital studio group global world life "
-    "live software solutions services support team academy school university museum travel jobs mobi"
-)
-_FILE_ENDINGS = words("py js ts rs go md sh so cc rb pl ps")
-_NOBODY = words(
-    "noreply no-reply donotreply do-not-reply info support security admin administrator webmaster postmaster "
-    "hostmaster abuse hello contact sales team dev devops ops help press legal privacy billing jobs careers "
-    "office service root git hg svn user username name me you your your.name yourname email mail someone "
-    "somebody foo bar baz test tester testuser example john.doe jane.doe johndoe janedoe jdoe bot ci"
-)
-_FAKE_DOMAINS = words(
-    "test.com domain.com yourdomain.com mydomain.com foo.com bar.com email.com acme.com company.com"
-)
 
 
 def mail(value: str, match: re.Match[str]) -> Grade | None:
@@ -41,10 +25,15 @@ def mail(value: str, match: re.Match[str]) -> Grade | None:
     if match.string[max(0, match.start("secret") - 1) : match.start("secret")] in {":", "/"}:
         return None  # of a URL, or of an address of git
     is_reserved = top in {"example", "test", "invalid"}
-    if top in _FILE_ENDINGS or not (len(top) == 2 or top in _TLDS or is_reserved):
+    if top in word_list("file_endings") or not (
+        len(top) == 2 or top in word_list("top_domains") or is_reserved
+    ):
         return None
-    is_nobody = local in _NOBODY or "noreply" in domain or local.startswith(("noreply", "no-reply"))
-    return "fake" if is_reserved or name == "example" or domain in _FAKE_DOMAINS or is_nobody else "likely"
+    is_nobody = (
+        local in word_list("nobody") or "noreply" in domain or local.startswith(("noreply", "no-reply"))
+    )
+    is_fake = is_reserved or name == "example" or domain in word_list("fake_domains")
+    return "fake" if is_fake or is_nobody else "likely"
 
 
 def phone(value: str, match: re.Match[str]) -> Grade | None:

@@ -19,6 +19,7 @@ from council.agents.mind import Case
 from council.agents.scan.action import ParsedAction, read_action
 from council.agents.scan.change import read_changes
 from council.agents.scan.languages import LANGUAGES
+from council.agents.scan.rows import word_list
 
 Then = Literal["reject", "human", "note"]
 
@@ -32,11 +33,10 @@ _HOST_KEYS = re.compile(r"(?:^|_)(?:host|hostname|server|domain|address|endpoint
 _URL = re.compile(r"[a-zA-Z][\w+.-]{1,20}://[^\s\"'<>`]{1,2000}")
 _AT_HOST = re.compile(r"[\w.+-]{1,64}@([\w.-]{1,253})")
 _DOTTED = re.compile(r"(?<![\w.@/-])((?:[a-zA-Z0-9-]{1,63}\.){1,10}(?:[a-zA-Z]{2,24}|\d{1,3}))(?![\w-]|\.\w)")
-_FILES = (
-    "txt csv tsv log md rst png jpg jpeg gif svg pdf zip gz tgz tar bz2 xz bak tmp lock conf cfg ini env toml"
-)
-_FILES += " xml db sqlite pem key crt out err patch diff"
-_NO_HOST = {*_FILES.split(), *(extension for language in LANGUAGES for extension in language.extensions)}
+_NO_HOST = {
+    *word_list("file_names"),
+    *(extension for language in LANGUAGES for extension in language.extensions),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,8 @@ import ast
 import re
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-
-from council.agents.scan.change import DiffLine, FileChange
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
 # The work of a parse, and of reading its tree, grows with the number of tokens. Code by people has one in four
@@ -32,40 +30,63 @@ _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _OPENER = {closer: opener for opener, closer in _CLOSER.items()}
 _CONTINUES = re.compile(r"(else|elif|except|finally)\b")
 _HEADER = re.compile(r"(?:async\s+)?(?:def|class|if|elif|while|for|with|except|match|case)\b")
+_OWNERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-@dataclass(frozen=True, slots=True)
-class PythonPiece:
-    """Python that parses: its ``tree``, and the file's line number for each line of its text.
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """A statement, the names of the functions and classes around it, and the nodes of its expressions, outer first.
 
-    A line that the repair added has the number 0. ``changed`` are the numbers of the lines that the change touches.
+    A statement in its block is not among the nodes, nor is a name's context, such as ``ast.Load``.
     """
 
-    path: str
-    tree: ast.Module
-    numbers: tuple[int, ...]
-    changed: frozenset[int]
-
-    def number(self, line: int) -> int:
-        """The file's line number of a line of the text (both from 1)."""
-        return self.numbers[line - 1] if 0 < line <= len(self.numbers) else 0
-
-    def line_of(self, first: int, last: int) -> int:
-        """The file's line of a place: the first changed one, if any; 0 if it is only in a repair."""
-        numbers = [number for number in self.numbers[first - 1 : min(last, first + 500)] if number]
-        return next((number for number in numbers if number in self.changed), numbers[0] if numbers else 0)
+    node: ast.stmt
+    owners: tuple[str, ...]
+    inner: list[ast.AST]
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """A hunk, or a whole file, before and after; None for a side that could not be parsed.
+class Tree:
+    """A syntax tree that is gone through once for all its readers. ``blocks`` are its statements, outer ones first.
 
-    ``unread`` names the limit that ended the reading; the rest is unknown.
+    Raises RecursionError if it is deeper than ``DEPTH_MAX``.
     """
 
-    old: PythonPiece | None = None
-    new: PythonPiece | None = None
-    unread: str = ""
+    def __init__(self, root: ast.Module) -> None:
+        self.blocks: list[list[Statement]] = []
+        pending: list[tuple[list[ast.stmt], tuple[str, ...], int]] = [(root.body, (), 1)]
+        for body, owners, depth in pending:
+            block = []
+            for node in body:
+                within = (*owners, node.name) if isinstance(node, _OWNERS) else owners
+                inner, blocks = _parts_of(node, depth)
+                pending += [(part, within, below) for part, below in blocks]
+                block.append(Statement(node, owners, inner))
+            self.blocks.append(block)
+
+
+def _parts_of(node: ast.stmt, depth: int) -> tuple[list[ast.AST], list[tuple[list[ast.stmt], int]]]:
+    """The nodes of a statement's expressions, and its blocks, each with its depth."""
+    inner: list[ast.AST] = []
+    blocks: list[tuple[list[ast.stmt], int]] = []
+    level: list[ast.AST] = [node]
+    while level:
+        depth += 1
+        if depth > DEPTH_MAX:
+            raise RecursionError
+        below: list[ast.AST] = []
+        for each in level:
+            for name in each._fields:
+                value = getattr(each, name, None)
+                if isinstance(value, list):
+                    if value and isinstance(value[0], ast.stmt):
+                        blocks.append((value, depth))
+                    else:
+                        below += [item for item in value if isinstance(item, ast.AST)]
+                elif isinstance(value, ast.AST) and name != "ctx":
+                    below.append(value)
+        inner += below
+        level = below
+    return inner, blocks
 
 
 def tokens_in(text: str) -> int:
@@ -73,7 +94,7 @@ def tokens_in(text: str) -> int:
     return len(_TOKEN_OR_LINE.findall(text))
 
 
-def parse(text: str) -> ast.Module | str:
+def parse(text: str) -> Tree | str:
     """The syntax tree of ``text``, or the limit that it exceeds, or "" if its syntax is wrong.
 
     Never runs it. No text makes it raise.
@@ -85,17 +106,17 @@ def parse(text: str) -> ast.Module | str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in a reviewed text needs no warning from us
-            tree = _parsed(text)
+            root = _parsed(text)
     except SyntaxError as error:
         return error.msg if "null byte" in error.msg else ""
     except (RecursionError, MemoryError, SystemError):
         return "nested too deeply to be parsed"
     except ValueError as error:  # a lone surrogate, and before 3.12 a NUL
         return str(error)
-    for depth, _ in enumerate(_levels_of(tree)):
-        if depth >= DEPTH_MAX:
-            return f"nested more than {DEPTH_MAX} deep"
-    return tree
+    try:
+        return Tree(root)
+    except RecursionError:
+        return f"nested more than {DEPTH_MAX} deep"
 
 
 def _parsed(text: str) -> ast.Module:
@@ -109,63 +130,47 @@ def _parsed(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-def walk(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a tree, outer ones first. It takes half the time of ``ast.walk``."""
-    for level in _levels_of(tree):
-        yield from level
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A hunk, or a whole file, before and after: the tree of each, and the lines that a repair puts above it.
 
-
-def _levels_of(tree: ast.AST) -> Iterator[list[ast.AST]]:
-    level = [tree]
-    while level:
-        yield level
-        below: list[ast.AST] = []
-        for node in level:
-            for name in node._fields:
-                value = getattr(node, name, None)
-                if isinstance(value, ast.AST):
-                    below.append(value)
-                elif isinstance(value, list):
-                    below.extend(item for item in value if isinstance(item, ast.AST))
-        level = below
-
-
-def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, Sides]]:
-    """(file, first line, both sides) of each hunk of these Python files, or of the whole file if it is shown."""
-    left = EFFORT_TOKENS_MAX
-    for change in changes:
-        for hunk in change.hunks:
-            sides, spent = parse_sides(change, hunk.lines, left)
-            left -= spent
-            yield change, hunk.new_start, sides
-
-
-def parse_sides(change: FileChange, lines: Sequence[DiffLine], allowed: int) -> tuple[Sides, int]:
-    """Both sides of a hunk under the first repair that serves both, and the number of tokens parsed.
-
-    That is hardly more than ``allowed``, but one parse is made of each hunk that is short enough.
+    ``trees`` is empty if a side could not be parsed. ``unread`` names the limit that ended the reading.
+    ``tokens``: how many were parsed.
     """
-    old = _Side(
-        change.path, [(line.old_no or 0, line.text, line.tag == "-") for line in lines if line.tag != "+"]
-    )
-    new = _Side(
-        change.path, [(line.new_no or 0, line.text, line.tag == "+") for line in lines if line.tag != "-"]
-    )
-    cost, spent = tokens_in(old.text) + tokens_in(new.text) + 50, 0
+
+    trees: tuple[Tree, ...] = ()
+    heads: tuple[list[str], ...] = ()
+    unread: str = ""
+    tokens: int = 0
+
+
+def parse_sides(sides: Sequence[Sequence[str]], *, is_whole: bool, allowed: int) -> Sides:
+    """The lines of both sides, parsed under the first repair that serves both.
+
+    Of a whole file, which needs none, the old side may have wrong syntax. The number of tokens parsed is hardly more
+    than ``allowed``, but one parse is made of each hunk that is short enough.
+    """
+    texts = ["\n".join(lines) for lines in sides]
+    cost, spent = sum(map(tokens_in, texts)) + 50, 0
     if cost > TOKENS_MAX or allowed < 0:
-        return Sides(unread=TOO_MANY), 0
-    has_old, has_new = bool(old.text.strip()), bool(new.text.strip())
+        return Sides(unread=TOO_MANY)
     # If the old side is empty, the open brackets and quotes are read from the new side.
-    repairs: Iterable[_Repair] = _repairs(old.text if has_old else new.text)
-    for repair in [_Repair()] if change.is_whole else repairs:
-        sides = Sides(old.parsed(repair), new.parsed(repair), old.limit or new.limit)
+    for repair in [None] if is_whole else _repairs(next(filter(str.strip, texts), "")):
+        around = [_around(lines, repair) if repair else ([], []) for lines in sides]
+        trees = [
+            parse("\n".join([*head, text, *tail]) + "\n")
+            for (head, tail), text in zip(around, texts, strict=True)
+        ]
+        if is_whole and trees[0] == "":
+            trees[0] = Tree(ast.Module([], []))
         spent += cost
-        is_old_lost = sides.old is None and has_old and not change.is_whole
-        if sides.unread or not ((sides.new is None and has_new) or is_old_lost):
-            return sides, spent
+        if limit := next((tree for tree in trees if tree and isinstance(tree, str)), ""):
+            return Sides(unread=limit, tokens=spent)
+        if parsed := tuple(tree for tree in trees if isinstance(tree, Tree)) if all(trees) else ():
+            return Sides(parsed, tuple(head for head, _ in around), tokens=spent)
         if spent > allowed:
-            return Sides(unread=TOO_MANY), spent
-    return Sides(), spent
+            return Sides(unread=TOO_MANY, tokens=spent)
+    return Sides(tokens=spent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,29 +195,6 @@ def _repairs(text: str) -> Iterator[_Repair]:
     for quote in ('"""', "'''"):
         if quote in text:  # it may start inside a docstring
             yield _Repair(quote, _scan(quote + "\n" + text).closers())
-
-
-class _Side:
-    """One side of a hunk: its lines as (number, text, is changed). ``limit``: the one that a parse exceeded."""
-
-    def __init__(self, path: str, lines: Sequence[tuple[int, str, bool]]) -> None:
-        self.path = path
-        self.text = "\n".join(text for _, text, _ in lines)
-        self.limit = ""
-        self._lines = lines
-
-    def parsed(self, repair: _Repair) -> PythonPiece | None:
-        texts = [text.expandtabs(8) if text[:1].isspace() else text for _, text, _ in self._lines]
-        if texts and texts[0].startswith("\ufeff"):
-            texts[0] = texts[0][1:]
-        head, tail = _around(texts, repair)
-        tree = parse("\n".join([*head, *texts, *tail]) + "\n")
-        if isinstance(tree, str):
-            self.limit = self.limit or tree
-            return None
-        numbers = [0] * len(head) + [number for number, _, _ in self._lines] + [0] * len(tail)
-        changed = frozenset(number for number, _, is_changed in self._lines if is_changed)
-        return PythonPiece(self.path, tree, tuple(numbers), changed)
 
 
 # The lines around a fragment

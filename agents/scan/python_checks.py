@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from functools import cached_property
 
 from council.agents.scan.personal import words as table
-from council.agents.scan.python import PythonPiece
+from council.agents.scan.pieces import Piece
+from council.agents.scan.python import Statement
 
 # Beginnings of words about permissions, and about whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged
@@ -34,7 +35,6 @@ _CHECK_CALL = re.compile(
 _PREDICATE = re.compile(
     r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
 )
-_NO_CHECK_CALLS = table("check_output check_call ensure_future assertion validator")
 _STOPPING_CALLS = table("abort exit _exit fail deny forbid reject redirect")
 _REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
 _SMALL_WORDS = table("is not self none len get the of in isinstance cls has any")
@@ -44,30 +44,50 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
 }  # fmt: skip
 _INVERSE = _OPPOSITES | {other: side for side, other in _OPPOSITES.items()}
-# Whether a check refuses, only ends its block early, or is the way round of a refusal and may be removed.
-Force = Literal["refuses", "ends", "implied"]
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Check:
-    """One clause of a check. ``words`` are the words in it, ``parts`` the normal forms of its conjuncts."""
+    """One clause of a check. ``node`` is the clause, the decorator or the call, ``whole`` what is shown of it."""
 
-    key: str
     kind: str  # guard, assert, decorator or call
-    shown: str
-    words: frozenset[str]
+    node: ast.expr
+    whole: ast.expr
     line: int
-    inverse: str  # the normal form of the opposite
     is_plain: bool  # it stops the code by a raise, or concerns permissions: certainly a check
-    parts: frozenset[str] = frozenset()
     after: tuple[ast.stmt, ...] = ()  # the identifying statements after it
     before: tuple[ast.stmt, ...] = ()
     owners: tuple[str, ...] = ()  # the functions and classes around it, innermost last
     path: str = ""
-    clause: ast.expr | None = None
     raises: str = ""  # the exception, if it raises one
-    force: Force = "refuses"
+    refuses: bool = True  # or it only ends its block early
+    is_implied: bool = False  # it is the way round of a refusal, and may be removed
+
+    @cached_property
+    def key(self) -> str:
+        """Its normal form."""
+        return {"decorator": "@", "call": "call "}.get(self.kind, "") + ast.dump(self.node)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words in it."""
+        return words_of(self.node)
+
+    @property
+    def is_condition(self) -> bool:
+        return self.kind in ("guard", "assert")
+
+    @cached_property
+    def inverse(self) -> str:
+        """The normal form of the opposite condition."""
+        return ast.dump(_negated(self.node)) if self.is_condition else ""
+
+    @cached_property
+    def parts(self) -> frozenset[str]:
+        """The normal forms of the conjuncts of a condition."""
+        parts = self.node.values if isinstance(self.node, ast.BoolOp) else [self.node]
+        return frozenset(map(ast.dump, parts)) if self.is_condition else frozenset()
 
     @property
     def function(self) -> str:
@@ -75,9 +95,18 @@ class Check:
         return self.owners[-1] if self.owners else ""
 
     @property
+    def shown(self) -> str:
+        """Its text, shortened."""
+        text = " ".join(ast.unparse(self.whole).split())
+        text = text if len(text) <= 80 else text[:79] + "…"
+        return {"guard": f"if {text}: …", "assert": f"assert {text}", "decorator": f"@{text}"}.get(
+            self.kind, text
+        )
+
+    @property
     def subject(self) -> str:
         """The one name whose presence it tests, if that is all: ``x`` of ``x is None`` and ``not x``."""
-        match self.clause:
+        match self.node:
             case ast.Compare(left=left, ops=[ast.Is(), *_], comparators=[ast.Constant(value=None), *_]):
                 return dotted(left)
             case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
@@ -85,32 +114,32 @@ class Check:
         return ""
 
     @property
-    def is_access(self) -> bool:
-        """Whether it controls access, in the widest sense, such as by a decorator's name."""
-        return any(word.startswith(_ACCESS_STEMS) for word in self.words)
+    def is_gate(self) -> bool:
+        """Whether it is a decorator that controls access, by its name."""
+        return self.kind == "decorator" and any(word.startswith(_ACCESS_STEMS) for word in self.words)
 
 
-def checks_of(piece: PythonPiece) -> Iterator[Check]:
+def checks_of(piece: Piece) -> Iterator[Check]:
     """All checks of a piece, with the lines of its file."""
-    for owners, body in _bodies(piece.tree):
-        for at, node in enumerate(body):
-            found = [*_checks_of(node), *_implied(node, body[at + 1 : at + 2])]
-            if not found:
-                continue
-            before = telling(body[max(0, at - NEIGHBOURS_MAX) : at])
-            rest = telling(body[at + 1 : at + 1 + NEIGHBOURS_MAX])
+    for block in piece.tree.blocks if piece.tree else ():
+        body = [statement.node for statement in block]
+        for at, statement in enumerate(block):
+            node, owners = statement.node, statement.owners
+            found, rest = (
+                list(_checks_of(statement, body[at + 1 : at + 2])),
+                tuple(body[at + 1 : at + 1 + NEIGHBOURS_MAX]),
+            )
             for check in found:
-                number = piece.number(check.line)
-                if not number:
-                    continue
-                if check.kind == "decorator" and isinstance(node, _Function | ast.ClassDef):
-                    inner, after = (*owners, node.name), check.after
+                check.line, check.path = piece.line_of(check.line - 1, check.line - 1), piece.path
+                check.before = tuple(body[max(0, at - NEIGHBOURS_MAX) : at])
+                if check.kind == "decorator" and isinstance(node, Function | ast.ClassDef):
+                    check.owners = (*owners, node.name)
                 else:
-                    inner, after = owners, rest + check.after
-                yield replace(check, line=number, after=after, before=before, owners=inner, path=piece.path)
+                    check.owners, check.after = owners, rest + check.after
+            yield from (check for check in found if check.line)
 
 
-def hollow(function: _Function) -> bool:
+def hollow(function: Function) -> bool:
     """Whether a function returns true, or nothing, before it has examined anything."""
     body = (node for node in function.body if not isinstance(node, ast.Pass) and not _is_remark(node))
     match next(body, None):
@@ -123,83 +152,56 @@ def _is_remark(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def functions_of(tree: ast.AST) -> Iterator[_Function]:
-    """Every function in a tree, nested ones too."""
-    return (node for node in ast.walk(tree) if isinstance(node, _Function))
+def decides(function: Function) -> bool:
+    """Whether a function decides permissions or whether something is genuine, by name and body."""
+    is_named = _PREDICATE.match(function.name) is not None
+    return is_named and speaks_of_authority(split(function.name) | words_of(function))
 
 
-def deciders(tree: ast.AST) -> Iterator[_Function]:
-    """The functions that decide permissions or whether something is genuine, by name and body."""
-    for function in functions_of(tree):
-        words = split(function.name) | words_of(function)
-        if _PREDICATE.match(function.name) and speaks_of_authority(words):
-            yield function
-
-
-def _checks_of(node: ast.stmt) -> Iterator[Check]:
+def _checks_of(statement: Statement, following: Sequence[ast.stmt]) -> Iterator[Check]:
+    node = statement.node
     if isinstance(node, ast.If):
-        yield from _conditions(node)
+        yield from _conditions(node, following)
     elif isinstance(node, ast.Assert):
         is_narrowing = _is_narrowing(node.test)
         for clause in _clauses(_negated(node.test)):
-            yield _check(clause, "assert", "assert " + _unparsed(node.test), node, (), not is_narrowing)
-    elif isinstance(node, _Function | ast.ClassDef):
+            yield Check("assert", clause, node.test, node.lineno, not is_narrowing)
+    elif isinstance(node, Function | ast.ClassDef):
         for decorator in node.decorator_list:
             name = decorator.func if isinstance(decorator, ast.Call) else decorator
             if any(word.startswith(_DECORATOR_STEMS) for word in words_of(name)):
-                key, text = f"@{ast.dump(decorator)}", "@" + _unparsed(decorator)
-                words, body = words_of(decorator), telling(node.body[:NEIGHBOURS_MAX])
-                yield Check(key, "decorator", text, words, decorator.lineno, "", True, after=body)
-    for call in checking_calls(node):
+                body = tuple(node.body[:NEIGHBOURS_MAX])
+                yield Check("decorator", decorator, decorator, decorator.lineno, True, body)
+    for call in checking_calls(node, statement.inner):
         # A check whose result is dropped can only serve to stop the code.
         is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
-        key = f"call {ast.dump(call)}"
-        yield Check(key, "call", _unparsed(call), words_of(call), call.lineno, "", is_statement)
+        yield Check("call", call, call, call.lineno, is_statement)
 
 
-def _conditions(node: ast.If) -> Iterator[Check]:
+def _conditions(node: ast.If, following: Sequence[ast.stmt]) -> Iterator[Check]:
     """``if bad: raise`` and ``if good: go_on()`` both stop the code if it is bad."""
     words = words_of(node.test)
     if words & _SURROUNDINGS:
         return
-    text = f"if {_unparsed(node.test)}: …"
     is_auth = speaks_of_authority(words)
     stops, refuses = _stops(node.body)
-    _, else_refuses = _stops(node.orelse)
-    if stops:
-        if refuses or is_auth:
-            for clause in _clauses(node.test):
-                yield replace(
-                    _check(clause, "guard", text, node, telling(node.orelse), True),
-                    force="refuses" if refuses else "ends",
-                )
-    elif (else_refuses or is_auth) and telling(node.body):
-        for clause in _clauses(_negated(node.test)):
-            yield _check(clause, "guard", text, node, telling(node.body), True)
+    if stops and (refuses or is_auth):
+        yield from _guards(node, _clauses(node.test), node.orelse, refuses=refuses)
+    elif not stops and (_stops(node.orelse)[1] or is_auth) and not isinstance(node.body[0], ast.Pass):
+        yield from _guards(node, _clauses(_negated(node.test)), node.body)
+    if stops and not refuses and not node.orelse and _stops(following)[1]:
+        # "if good: return it", followed by a refusal, stops the code if it is bad.
+        yield from _guards(node, _clauses(_negated(node.test)), node.body, is_implied=True)
 
 
-def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
-    """``if good: return it``, followed by a refusal, stops the code if it is bad."""
-    if not isinstance(node, ast.If) or node.orelse or not _stops(following)[1]:
-        return
-    if _stops(node.body) == (True, False):
-        for clause in _clauses(_negated(node.test)):
-            check = _check(clause, "guard", _unparsed(node.test), node, telling(node.body), True)
-            yield replace(check, force="implied")
-
-
-def _check(
-    clause: ast.expr, kind: str, text: str, node: ast.stmt, after: tuple[ast.stmt, ...], is_plain: bool
-) -> Check:
-    parts = clause.values if isinstance(clause, ast.BoolOp) else [clause]
-    forms, inverse = frozenset(map(ast.dump, parts)), ast.dump(_negated(clause))
-    last = node.body[-1] if isinstance(node, ast.If) else None
+def _guards(
+    node: ast.If, clauses: Iterable[ast.expr], after: Sequence[ast.stmt], **more: bool
+) -> Iterator[Check]:
+    last = node.body[-1]
     raised = last.exc if isinstance(last, ast.Raise) else None
     raises = dotted(raised.func if isinstance(raised, ast.Call) else raised)
-    check = Check(
-        ast.dump(clause), kind, text, words_of(clause), node.lineno, inverse, is_plain, forms, after
-    )
-    return replace(check, clause=clause, raises=raises)
+    for clause in clauses:
+        yield Check("guard", clause, node.test, node.lineno, True, tuple(after), raises=raises, **more)
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
@@ -208,7 +210,7 @@ def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
         case ast.Raise():
             return True, True
         case ast.Return(value=value):
-            return True, value is not None and bool(_REFUSALS.search(_unparsed(value)))
+            return True, value is not None and bool(_REFUSALS.search(ast.unparse(value)[:80]))
         case ast.Expr(value=ast.Call(func=called)):
             is_stopping = dotted(called).rsplit(".", 1)[-1] in _STOPPING_CALLS
             return is_stopping, is_stopping
@@ -217,16 +219,14 @@ def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
     return False, False
 
 
-def checking_calls(node: ast.stmt) -> Iterator[ast.Call]:
-    """Checking calls in this one statement, not in its blocks."""
-    if isinstance(node, ast.If | ast.Assert | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+def checking_calls(node: ast.stmt, inner: Iterable[ast.AST]) -> Iterator[ast.Call]:
+    """Checking calls among the nodes of a statement."""
+    if isinstance(node, ast.If | ast.Assert | ast.With | ast.AsyncWith | Function | ast.ClassDef):
         return  # a condition is a clause already, and a definition's decorators are handled elsewhere
-    for value in (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)):
-        for inner in ast.walk(value):
-            if isinstance(inner, ast.Call):
-                name = dotted(inner.func).rsplit(".", 1)[-1]
-                if _CHECK_CALL.match(name) and name not in _NO_CHECK_CALLS:
-                    yield inner
+    for call in (each for each in inner if isinstance(each, ast.Call)):
+        name = dotted(call.func).rsplit(".", 1)[-1]
+        if _CHECK_CALL.match(name):
+            yield call
 
 
 def _is_narrowing(test: ast.expr) -> bool:
@@ -235,18 +235,6 @@ def _is_narrowing(test: ast.expr) -> bool:
         case ast.Compare(ops=[ast.IsNot(), *_], comparators=[ast.Constant(value=None), *_]):
             return True
     return isinstance(test, ast.Call) and dotted(test.func) == "isinstance"
-
-
-def telling(statements: Sequence[ast.stmt]) -> tuple[ast.stmt, ...]:
-    """The statements that can identify code: not `pass` or `return None`."""
-    return tuple(filter(_tells, statements))
-
-
-def _tells(node: ast.stmt) -> bool:
-    match node:
-        case ast.Pass() | ast.Continue() | ast.Break() | ast.Return(value=None | ast.Constant()):
-            return False
-    return not _is_remark(node)
 
 
 # Normal forms
@@ -278,11 +266,6 @@ def _negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), test)
 
 
-def _unparsed(node: ast.AST) -> str:
-    text = " ".join(ast.unparse(node).split())
-    return text if len(text) <= 80 else text[:79] + "…"
-
-
 def dotted(node: ast.AST | None) -> str:
     """``a.b.c`` of a name or attribute, without a base that is not a name."""
     parts: list[str] = []
@@ -294,10 +277,10 @@ def dotted(node: ast.AST | None) -> str:
     return ".".join(reversed(parts))
 
 
-def names_in(node: ast.AST) -> Iterator[str]:
-    """All names and attributes in it."""
-    for inner in ast.walk(node):
-        match inner:
+def names_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The names and attributes among them."""
+    for node in nodes:
+        match node:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 yield name
 
@@ -309,26 +292,11 @@ def split(name: str) -> frozenset[str]:
 
 def words_of(node: ast.AST) -> frozenset[str]:
     """The words of all names and short texts in an expression, without those that have no meaning."""
-    texts = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
-    names = [*names_in(node), *(text for text in texts if isinstance(text, str) and len(text) <= 40)]
+    nodes = list(ast.walk(node))
+    texts = (inner.value for inner in nodes if isinstance(inner, ast.Constant))
+    names = [*names_in(nodes), *(text for text in texts if isinstance(text, str) and len(text) <= 40)]
     return frozenset(word for name in names for word in split(name)) - _SMALL_WORDS
 
 
 def speaks_of_authority(words: Iterable[str]) -> bool:
     return any(word.startswith(AUTH_STEMS) and word not in _NO_AUTHORITY for word in words)
-
-
-def _bodies(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], list[ast.stmt]]]:
-    """All blocks of statements, each with the names of the functions and classes around it."""
-    pending: list[tuple[tuple[str, ...], ast.AST]] = [((), tree)]
-    while pending:
-        owners, node = pending.pop()
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-            block = getattr(node, name, None)
-            if not isinstance(block, list):
-                continue
-            if block and isinstance(block[0], ast.stmt):
-                yield owners, block
-            for inner in block:
-                is_named = isinstance(inner, _Function | ast.ClassDef)
-                pending.append(((*owners, inner.name) if is_named else owners, inner))

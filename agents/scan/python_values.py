@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Iterable, Iterator
 from operator import is_
 from typing import Any, TypeGuard
 
-from council.agents.scan.python import parse
+from council.agents.scan.pieces import Piece
+from council.agents.scan.python import Statement
 from council.agents.scan.python_checks import dotted
 
 FOLLOWED_MAX = 8  # names of names, and values in values; more is a cycle or a puzzle
@@ -29,32 +31,38 @@ _CALLABLE = (ast.Name, ast.Attribute, ast.Call)
 class NameFacts:
     """What the visible assignments and imports say about names."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, statements: Iterable[Statement]) -> None:
         self.values: dict[str, list[ast.expr]] = {}
         self.grown: dict[str, list[ast.expr]] = {}  # the values appended to the list of that name
         self.imported: dict[str, str] = {}
         self.given: set[str] = set()  # the parameters of functions
         self._fixed: dict[int, bool] = {}  # by id: the nodes live as long as their tree
-        for node in ast.walk(tree):
-            match node:
-                case ast.Assign():
-                    for target in node.targets:
-                        self._assign(target, node.value)
-                case ast.AnnAssign() | ast.NamedExpr():
-                    self._assign(node.target, node.value)
-                case ast.AugAssign():
-                    self._assign(node.target, ast.BinOp(ast.Constant(""), ast.Add(), node.value))
-                case ast.withitem():
-                    self._assign(node.optional_vars, node.context_expr)
-                case ast.Call() if last_of(node.func) in ("append", "extend", "insert"):
-                    self.grown.setdefault(dotted(node.func).rpartition(".")[0], []).extend(node.args[-1:])
-                case ast.Import():
-                    self.imported.update({item.asname: item.name for item in node.names if item.asname})
-                case ast.ImportFrom():
-                    for item in node.names:
-                        self.imported[item.asname or item.name] = f"{node.module}.{item.name}"
-                case ast.arg():
-                    self.given.add(node.arg)
+        for statement in statements:
+            self._read(statement.node)
+            for node in statement.inner:
+                if isinstance(node, ast.Call | ast.arg | ast.withitem | ast.NamedExpr):
+                    self._read(node)
+
+    def _read(self, node: ast.AST) -> None:
+        match node:
+            case ast.Assign():
+                for target in node.targets:
+                    self._assign(target, node.value)
+            case ast.AnnAssign() | ast.NamedExpr():
+                self._assign(node.target, node.value)
+            case ast.AugAssign():
+                self._assign(node.target, ast.BinOp(ast.Constant(""), ast.Add(), node.value))
+            case ast.withitem():
+                self._assign(node.optional_vars, node.context_expr)
+            case ast.Call(func=ast.Attribute(attr="append" | "extend" | "insert", value=grown)):
+                self.grown.setdefault(dotted(grown), []).extend(node.args[-1:])
+            case ast.Import():
+                self.imported.update({item.asname: item.name for item in node.names if item.asname})
+            case ast.ImportFrom():
+                for item in node.names:
+                    self.imported[item.asname or item.name] = f"{node.module}.{item.name}"
+            case ast.arg():
+                self.given.add(node.arg)
 
     def _assign(self, target: ast.expr | None, value: ast.expr | None) -> None:
         if isinstance(target, ast.Name) and value is not None:
@@ -160,47 +168,47 @@ def literal(node: ast.AST | None) -> str:
     return node.value if isinstance(node, ast.expr) and _is_text(node) else ""
 
 
-def written_out(text: str) -> str:
-    """The text, with such calls written out. A text that is not parsed stays as it is."""
-    tree = parse(text)
-    if not isinstance(tree, ast.Module):
-        return text
+def written_out(piece: Piece) -> str:
+    """The piece's text, with the calls on changed lines written out. A text that was not parsed stays as it is."""
+    if piece.tree is None:
+        return piece.text
+    found: list[tuple[ast.expr, str]] = []
     try:
-        names = NameFacts(tree)
-        # Found before any is rewritten, and the outermost of those that lie in each other.
-        found = _changed(tree, _Writer(names))
+        writer = _Writer(NameFacts(piece.statements))
+        for statement in piece.statements:
+            if any(isinstance(node, ast.Call) for node in statement.inner):
+                found += _written(statement.node, writer, piece)
     except RecursionError:
-        return text
-    lines = [line.encode() for line in text.split("\n")]
-    for old, new in reversed(found):
+        return piece.text
+    lines = [line.encode() for line in piece.text.split("\n")]
+    for old, new in sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset), reverse=True):
         assert old.end_lineno is not None
-        assert old.end_col_offset is not None
         first, last = old.lineno - 1, old.end_lineno - 1
-        if last >= len(lines):  # Python splits lines at more characters than a line feed
-            return text
-        rest = new.encode("utf-8", "replace") + lines[last][old.end_col_offset :]
-        lines[first] = lines[first][: old.col_offset] + rest
-        lines[first + 1 : last + 1] = [b""] * (last - first)
+        if last < len(lines):  # Python splits lines at more characters than a line feed
+            rest = new.encode("utf-8", "replace") + lines[last][old.end_col_offset :]
+            lines[first] = lines[first][: old.col_offset] + rest
+            lines[first + 1 : last + 1] = [b""] * (last - first)
     return b"\n".join(lines).decode("utf-8", "replace")
 
 
-def _changed(tree: ast.Module, writer: _Writer) -> list[tuple[ast.expr, str]]:
-    found: list[tuple[ast.expr, str]] = []
-    waiting: list[ast.AST] = [tree]
+def _written(statement: ast.stmt, writer: _Writer, piece: Piece) -> Iterator[tuple[ast.expr, str]]:
+    """The outermost calls of a statement on changed lines that are written in another way, and that way."""
+    waiting = list(ast.iter_child_nodes(statement))
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.stmt):
+            continue
+        if isinstance(node, ast.Call) and piece.touches(node.lineno - 1, (node.end_lineno or 0) - 1):
             if (new := writer.written(node)) is node:
                 continue  # the calls in it are as they were too
             try:
-                told, before = ast.unparse(ast.fix_missing_locations(new)), ast.unparse(node)
+                told, before = ast.unparse(new), ast.unparse(node)
             except ValueError:  # Python 3.11 can't write some texts into an f-string
                 told = before = ""
             if told != before and len(told) <= WRITTEN_CHARS_MAX and "\n" not in told:
-                found.append((node, told))
+                yield node, told
                 continue
         waiting.extend(ast.iter_child_nodes(node))
-    return sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset))
 
 
 class _Text(ast.Constant):

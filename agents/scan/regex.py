@@ -5,40 +5,35 @@ from __future__ import annotations
 import re
 import re._parser as parser  # type: ignore[import-not-found]
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 
 class Regex:
     """A regular expression with the methods of ``re.Pattern`` that rules need. The first use raises re.error."""
 
-    __slots__ = ("_compiled", "flags", "pattern")
-
     def __init__(self, pattern: str, flags: int = 0) -> None:
         self.pattern, self.flags = pattern, flags
-        self._compiled: re.Pattern[str] | None = None
 
+    @cached_property
     def compiled(self) -> re.Pattern[str]:
-        """The compiled expression. Raises re.error."""
-        if self._compiled is None:
-            self._compiled = re.compile(self.pattern, self.flags)
-        return self._compiled
+        return re.compile(self.pattern, self.flags)
 
     def check(self) -> None:
         """Raises re.error for one that does not compile, and for a repetition of a repetition, such as (a+)+.
 
         On some texts that takes longer than anybody waits, and nothing can stop it.
         """
-        self.compiled()
-        if _never_ends(parser.parse(self.pattern, self.flags), False):
+        if self.compiled and _never_ends(parser.parse(self.pattern, self.flags), False):
             raise re.error("it repeats a repetition without bound, as in (a+)+: leave one of them out")
 
     def search(self, text: str) -> re.Match[str] | None:
         """As ``re.Pattern.search``."""
-        return self.compiled().search(text)
+        return self.compiled.search(text)
 
     def fullmatch(self, text: str) -> re.Match[str] | None:
         """As ``re.Pattern.fullmatch``."""
-        return self.compiled().fullmatch(text)
+        return self.compiled.fullmatch(text)
 
 
 def _never_ends(pattern: Any, inside: bool) -> bool:

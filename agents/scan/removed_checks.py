@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
-from council.agents.scan.python import PythonPiece, walk
+from council.agents.scan.pieces import Piece
 from council.agents.scan.python_checks import (
     AUTH_STEMS,
     Check,
+    Function,
     checks_of,
-    deciders,
+    decides,
     dotted,
-    functions_of,
     hollow,
     names_in,
     speaks_of_authority,
@@ -42,7 +42,7 @@ class Vanished:
     sure: bool
 
 
-def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
+def vanished_checks(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
     """The checks of the old pieces that the new ones lack. Pass all pieces of a change, because code may move."""
     before = [check for piece in old for check in checks_of(piece)]
     if not before:
@@ -73,37 +73,41 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
 
-def _imports(pieces: Sequence[PythonPiece]) -> set[str]:
+def _imports(pieces: Sequence[Piece]) -> set[str]:
     """The names that are imported, but for imports in a block."""
-    nodes = (node for piece in pieces for node in piece.tree.body)
+    nodes = (each.node for piece in pieces if piece.tree for each in piece.tree.blocks[0])
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
 
 
 def _lost_its_library(check: Check, gone: set[str]) -> bool:
     """Whether a check that concerns no permissions uses an import that the change removes."""
-    if not gone or check.clause is None or speaks_of_authority(check.words):
+    if not gone or not check.is_condition or speaks_of_authority(check.words):
         return False
-    return not gone.isdisjoint(names_in(check.clause))
+    return not gone.isdisjoint(names_in(ast.walk(check.node)))
 
 
-def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
+def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
     """Functions that decided permissions, and now let everything pass."""
     found = {}
     for piece in new if old else ():
-        for function in filter(hollow, functions_of(piece.tree)):
-            first = piece.number(function.lineno)
-            last = first + (function.end_lineno or 0) - function.lineno
-            if first and piece.changed.intersection(range(first, last + 1)):
-                found[function.name] = Vanished(piece.path, first, f"{function.name}(…)", "check", True)
-    was = [each for piece in old if found for each in functions_of(piece.tree) if each.name in found]
-    return [found[each.name] for each in was if not hollow(each) and each in deciders(each)]
+        for function in filter(hollow, _functions_of(piece)):
+            first, last = function.lineno - 1, (function.end_lineno or 0) - 1
+            if piece.touches(first, last):
+                line = piece.number(first)
+                found[function.name] = Vanished(piece.path, line, f"{function.name}(…)", "check", True)
+    was = [each for piece in old if found for each in _functions_of(piece) if each.name in found]
+    return [found[each.name] for each in was if not hollow(each) and decides(each)]
+
+
+def _functions_of(piece: Piece) -> Iterator[Function]:
+    return (each.node for each in piece.statements if isinstance(each.node, Function))
 
 
 class _NewSide:
     """The new side of a change: its checks, its statements, and which function names which."""
 
-    def __init__(self, pieces: Sequence[PythonPiece]) -> None:
+    def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
         self.checks = [check for piece in pieces for check in checks_of(piece)]
         self._fresh = [True] * len(self.checks)
@@ -117,21 +121,14 @@ class _NewSide:
     def _names(self) -> dict[str, set[str]]:
         """The names in each function and class, and in each file."""
         found: dict[str, set[str]] = defaultdict(set)
-        pending: list[tuple[ast.AST, tuple[str, ...]]]
         for piece in self._pieces:
-            pending = [(piece.tree, (_FILE + piece.path,))]
-            while pending:
-                node, owners = pending.pop()
-                match node:
-                    case (
-                        ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name)
-                    ):
-                        owners = (*owners, name)
-                        found[name] |= set()
-                    case ast.Name(id=name) | ast.Attribute(attr=name):
-                        for owner in owners:
-                            found[owner].add(name)
-                pending += [(below, owners) for below in ast.iter_child_nodes(node)]
+            for statement in piece.statements:
+                node, owners = statement.node, (_FILE + piece.path, *statement.owners)
+                if isinstance(node, Function | ast.ClassDef):
+                    owners = (*owners, node.name)
+                names = set(names_in(statement.inner))
+                for owner in owners:
+                    found[owner] |= names
         return found
 
     @cached_property
@@ -139,7 +136,7 @@ class _NewSide:
         """The statements of each file, and by "" of all, by their texts."""
         found: dict[str, dict[str, ast.stmt]] = {"": {}}
         for piece in self._pieces:
-            inner = {_key(node): node for node in walk(piece.tree) if isinstance(node, ast.stmt)}
+            inner = {_key(each.node): each.node for each in piece.statements}
             found.setdefault(piece.path, {}).update(inner)
             found[""] |= inner
         return found
@@ -150,7 +147,7 @@ class _NewSide:
         found: dict[str, bool] = {}
         for node in self._statements[""].values():
             if isinstance(node, ast.If):
-                raises = any(isinstance(inner, ast.Raise) for inner in walk(node))
+                raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
                 found[ast.dump(node.test)] = raises or found.get(ast.dump(node.test), False)
         return found
 
@@ -164,7 +161,7 @@ class _NewSide:
             same = places.get((check.key, check.function))
             if same:
                 self._fresh[same.pop(0)] = False
-            elif check.force != "implied":
+            elif not check.is_implied:
                 gone.append(check)
         return gone
 
@@ -190,8 +187,8 @@ class _NewSide:
 
     def still_tests(self, old: Check) -> bool:
         """Whether a condition is still there, with another block that refuses as much."""
-        raises = self._tests.get(ast.dump(old.clause)) if old.clause else None
-        return bool(raises) or (old.force == "ends" and raises is not None)
+        raises = self._tests.get(old.key)
+        return bool(raises) or (not old.refuses and raises is not None)
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still in the file; with "", in any file."""
@@ -227,7 +224,6 @@ def _sets(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
 
 
-@lru_cache(maxsize=10_000)
 def _stems(words: frozenset[str]) -> frozenset[str]:
     return frozenset(stem for stem in AUTH_STEMS if any(word.startswith(stem) for word in words))
 
@@ -236,7 +232,7 @@ def _replaces(new: Check, old: Check) -> bool:
     """Whether a check may replace one that is gone: both have the same subject."""
     if new.key == old.inverse or (old.parts and old.parts < new.parts):
         return False  # it stops in the opposite case, or in fewer cases than the old one
-    if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
+    if isinstance(new.node, ast.BoolOp) and isinstance(new.node.op, ast.And) and old.key in new.key:
         return False
     words = new.words.union(
         *(words_of(node) for node in new.before if new.subject and _sets(node, new.subject))
@@ -244,7 +240,6 @@ def _replaces(new: Check, old: Check) -> bool:
     common = words & old.words
     if stems := _stems(old.words):
         others = _stems(new.words)
-        is_gate = new.kind == "decorator" and new.is_access
-        return bool(stems & others) or is_gate or bool(others and common)
+        return bool(stems & others) or new.is_gate or bool(others and common)
     is_alike = new.kind == "call" or new.kind == old.kind == "assert"
     return len(common) * 2 >= len(old.words) > 0 or (is_alike and bool(common))

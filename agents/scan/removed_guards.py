@@ -17,6 +17,7 @@ from council.agents.scan.line_pairs import Block, Pair, bare, difference, is_cod
 
 LINES_MAX = 12  # of a block that takes off a guard; a longer one takes its subject too
 CONDITION_LINES_MAX = 6  # of a condition and its block
+REFUSAL_LINES_MAX = 3
 
 
 def findings(
@@ -33,7 +34,7 @@ def findings(
     for pair in pairs:
         of_block[id(pair.block)].append(pair)
     for block in blocks:
-        put_instead = _Put(put, fresh[block.path])
+        put_instead = _Put(put, fresh[block.path], [text for _, text in judged[block.path].added])
         cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
         found = [each for each in cut if each]
         taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
@@ -42,15 +43,25 @@ def findings(
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What the change puts in: all its tokens, and whether the file gets a guard that it did not have."""
+    """What the change puts in: all its tokens, whether the file gets a guard that it did not have, and its lines."""
 
     tokens: set[str]
     has_guard: bool
+    lines: list[str]
 
     def guard_gone(self, words: Sequence[str]) -> str:
         """A guard among the words that nothing replaces, or ""."""
         gone = [] if self.has_guard else [word for word in words if _is_guard(word)]
         return gone[0] if gone and self.tokens.isdisjoint(gone) else ""
+
+    def asks_again(self, condition: str) -> bool:
+        """Whether the file gets all the words of a condition, so that it moved or has another form."""
+        words = {word for text in self.lines for word in tokens(text)}
+        return {word for word in tokens(condition) if word[0].isalpha() or word[0] in "'\""} <= words
+
+    def denies(self) -> bool:
+        """Whether the file gets a line that keeps people out."""
+        return any(patterns("guards")["denies"].search(text) for text in self.lines)
 
 
 def _is_guard(word: str) -> bool:
@@ -74,23 +85,39 @@ def _finding(rule: str, weight: Weight, path: str, line: int, message: str, cwe:
 def _taken_off(block: Block, pairs: Sequence[Pair], put: _Put) -> Finding | None:
     """A line that is a guard, and is taken out, while the lines around it stay."""
     kept = {bare(text) for _, text in block.added} | {bare(pair.old) for pair in pairs}
-    known = {bare(text) for _, text in block.removed} | {bare(pair.new) for pair in pairs}
-    adds = [text for _, text in block.added if text.strip() and bare(text) not in known]
-    if not all(map(is_remark, adds)) or not (block.after.strip() or block.added):
+    old = {bare(text) for _, text in block.removed} | {bare(pair.new) for pair in pairs}
+    adds = [text for _, text in block.added if text.strip() and bare(text) not in old]
+    known = patterns("guards")
+    if not all(is_remark(text) or known["tells"].search(text) for text in adds) or not (
+        block.after.strip() or block.added
+    ):
         return None
     gone = [(number, text) for number, text in block.removed if text.strip() and bare(text) not in kept]
     gone = [(number, text) for number, text in gone if not is_remark(text)]
     if not gone or len(gone) > LINES_MAX:
         return None
-    if patterns("guards")["condition"].search(gone[0][1]) and ":=" not in gone[0][1]:
+    if known["condition"].search(gone[0][1]) and ":=" not in gone[0][1]:
         # A line beside it that now has a word of the condition may judge by it.
         asked = {word for word in tokens(gone[0][1]) if word[0].isalpha()}
         told = {word for pair in pairs for word in set(pair.put).difference(pair.cut)}
-        return _condition(block.path, gone) if asked.isdisjoint(told) else None
+        return (
+            _condition(block.path, gone)
+            if asked.isdisjoint(told) and not put.asks_again(gone[0][1])
+            else None
+        )
     for number, text in () if put.has_guard else gone:
         if found := _line(block, number, text, put, is_short=len(gone) <= 3):
             return found
-    return None
+    return None if put.denies() else _refusal(block.path, gone)
+
+
+def _refusal(path: str, gone: Sequence[tuple[int, str]]) -> Finding | None:
+    """A line that keeps people out of what stays."""
+    number, text = gone[0]
+    if len(gone) > REFUSAL_LINES_MAX or not patterns("guards")["denies"].search(text):
+        return None
+    message = f"Takes off the refusal {short_quote(text.strip())}, and what it guards stays. Keep it."
+    return _finding("refusal-removed", "stop", path, number, message, 862)
 
 
 def _condition(path: str, gone: Sequence[tuple[int, str]]) -> Finding | None:
@@ -134,22 +161,25 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
     cuts, puts = pair.cut, pair.put
     if len(cuts) == len(puts) == 1 and cuts[0][0] in "'\"" and puts[0][0] in "'\"":
         cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
+    weight: Weight
     name = put.guard_gone(cuts)
     if name and all(known["exempt"].search(word) for word in puts if word[0].isalpha()):
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
     cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
+    owner = known["owner"].compiled
     is_query = known["query"].search(pair.old) and known["query"].search(pair.new)
-    is_owners = known["owner"].search(cut) and not known["owner"].search(whole)
+    is_owners = set(owner.findall(cut)) - set(owner.findall(whole))
     if is_query and is_owners and re.search("[=:]|AND", cut):
-        weight: Weight = "ask" if puts else "stop"
+        weight = "ask" if puts else "stop"
         shown = short_quote(cut)
         message = f"Takes the filter {shown} off a query. Keep it: others' rows are found without it."
         return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
     is_less = set(puts) <= set(cuts) and len(pair.block.removed) == len(pair.block.added) == 1
     if is_less and known["input"].search(cut) and not known["input"].search(whole):
         message = f"Takes a check of input off {shown}. Keep it, or say where it is checked now."
-        return _finding("validation-cut", "ask", pair.path, pair.line, message, 20)
+        weight = "stop" if known["cleans"].search(cut) else "ask"
+        return _finding("validation-cut", weight, pair.path, pair.line, message, 20)
     if is_less and known["lock"].search(cut) and not known["atomic"].search(whole):
         message = f"Takes {short_quote(cut)} off {shown}. Keep it, or say why two can't meet there."
         return _finding("lock-removed", "stop", pair.path, pair.line, message, 362)

@@ -1,15 +1,16 @@
-"""What all rows of the tables of commands, flows and SQL have, and how their files are loaded."""
+"""How tables of ``rules/`` are loaded, and what all rows of the tables of commands, flows and SQL have."""
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import yaml
 
 from council.agents.scan.finding import WEIGHTS, Family, Weight
-from council.agents.scan.reach import reach
 from council.agents.scan.ruleset import Loader
 
 _T = TypeVar("_T")
@@ -48,6 +49,33 @@ def convert(item: Any, kind: type[_T], place: str) -> _T:
         return msgspec.convert(item, kind)
     except msgspec.ValidationError as error:
         raise ValueError(f"{place}: {error}") from error
+
+
+@cache
+def _tables() -> dict[str, str]:
+    return convert(load(Path(__file__).parent / "rules" / "words.yml"), dict[str, str], "words.yml")
+
+
+@cache
+def word_list(name: str) -> frozenset[str]:
+    """The words of a table of rules/words.yml."""
+    return frozenset(_tables()[name].split())
+
+
+_REACH = {
+    name: re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])")
+    for name, words in convert(
+        load(Path(__file__).parent / "rules" / "reach.yml"), dict[str, str], "reach.yml"
+    ).items()
+}
+
+
+def reach(text: str) -> Literal["limited", "wide", "unsaid"]:
+    """Whether words name production and everybody, or only staging, tests and the like."""
+    low = text.lower()
+    if _REACH["wide"].search(low):
+        return "wide"
+    return "limited" if _REACH["limited"].search(low) else "unsaid"
 
 
 def shifted(weight: Weight, around: str) -> Weight | None:

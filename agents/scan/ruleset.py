@@ -16,6 +16,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
@@ -33,7 +34,6 @@ EXAMPLES = ".examples.yml"
 # The languages that ast-grep parses, each with an extension that it knows.
 PARSED = {language.ast_grep: f".{language.extensions[0]}" for language in LANGUAGES if language.ast_grep}
 
-_STRING = "tag:yaml.org,2002:str"
 _FOR_ALL = ("family", "weight", "cwe", "when", "paths", "near", "unless")
 _CODE = ("rule", "constraints", "transform", "utils")  # what ast-grep is given of a code rule
 _FOR_PEOPLE = ("severity", "note", "url")  # keys of ast-grep's that have no effect here
@@ -47,61 +47,26 @@ class RuleError(Exception):
 
 
 class Loader(yaml.CSafeLoader):
-    """Reads YAML by its events. Refuses a key that is there twice, aliases and tags, and what nests too deeply.
+    """Reads YAML; refuses a key that is there twice, of which PyYAML would take the last. Raises yaml.YAMLError."""
 
-    PyYAML would take the last of two keys, and end the process for a text of brackets alone.
-    """
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in keys or not isinstance(key, yaml.ScalarNode):
+                _refuse(f"the key {key.value!s:.80} is there twice, or is no word", key)
+            keys.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
     def items(self) -> Iterator[tuple[Any, int]]:
-        """Each document, or if it is a list each of its items, with its line. Raises yaml.YAMLError."""
-        for event in self._roots():
-            if isinstance(event, yaml.SequenceStartEvent):
-                for each in self._parts():
-                    yield self._value(each, 1), each.start_mark.line + 1
-            else:
-                yield self._value(event, 0), event.start_mark.line + 1
-
-    def get_single_data(self) -> Any:
-        """The first document; None if there is none. Raises yaml.YAMLError."""
-        return next((self._value(event, 0) for event in self._roots()), None)
-
-    def _roots(self) -> Iterator[Any]:
-        around = yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent
-        while not isinstance(event := self.get_event(), yaml.StreamEndEvent):
-            if not isinstance(event, around):
-                yield event
-
-    def _value(self, event: Any, depth: int) -> Any:
-        if event.anchor or event.tag:
-            _refuse("anchors, aliases and tags are not read here: write it out", event)
-        marks = event.start_mark, event.end_mark
-        if isinstance(event, yaml.ScalarEvent):
-            tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
-            node = yaml.ScalarNode(tag, event.value, *marks)
-            try:
-                return event.value if tag == _STRING else self.construct_object(node)
-            except ValueError as error:  # a day such as 2026-13-01
-                _refuse(str(error), event)
-        if depth >= DEPTH_MAX:
-            _refuse(f"it nests more than {DEPTH_MAX} levels deep", event)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return [self._value(each, depth + 1) for each in self._parts()]
-        found: dict[Any, Any] = {}
-        for key in self._parts():
-            name = self._value(key, depth + 1)
-            if not isinstance(name, Hashable) or name in found:
-                _refuse(f"the key {name!s:.80} is there twice, or is no word", key)
-            found[name] = self._value(self.get_event(), depth + 1)
-        return found
-
-    def _parts(self) -> Iterator[Any]:
-        """The events up to the end of a list or mapping."""
-        while not isinstance(event := self.get_event(), yaml.CollectionEndEvent):
-            yield event
+        """Each document, or if it is a list each of its items, with its line."""
+        while self.check_node():
+            node = self.get_node()
+            for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+                yield self.construct_document(each), each.start_mark.line + 1
 
 
-def _refuse(why: str, event: Any) -> NoReturn:
-    raise yaml.constructor.ConstructorError(None, None, why, event.start_mark)
+def _refuse(why: str, at: yaml.Event | yaml.Node) -> NoReturn:
+    raise yaml.constructor.ConstructorError(None, None, why, at.start_mark)
 
 
 class Rule(
@@ -188,10 +153,19 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def examples(file: Path) -> dict[str, dict[str, list[Any]]]:
-    """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``."""
+    """The examples beside a file of rules: for each id, lists under ``bad`` and ``good``.
+
+    Raises RuleError and OSError.
+    """
     beside = file.with_name(file.name.removesuffix(".yml") + EXAMPLES)
-    found = yaml.load(beside.read_text(encoding="utf-8"), Loader) if beside.exists() else {}
-    return found or {}
+    text = beside.read_text(encoding="utf-8", errors="replace") if beside.exists() else ""
+    check_foreign(text, beside.name)
+    with _as_rule_error(beside.name):
+        found = yaml.load(text, Loader) or {}
+    try:
+        return msgspec.convert(found, dict[str, dict[Literal["bad", "good"], list[Any]]])
+    except msgspec.ValidationError as error:
+        raise RuleError(f"{beside.name}: expected for each rule's id lists under bad and good") from error
 
 
 # Reading
@@ -238,19 +212,32 @@ def parse(text: str, name: str) -> Iterator[Rule]:
             raise RuleError(f"{place}: rule {raw.get('id', '')!s:.80}: {error}") from error
 
 
+def check_foreign(text: str, name: str) -> None:
+    """Raises RuleError for a text with aliases or tags, and for one that nests deeply, which ends libyaml."""
+    depth = 0
+    with _as_rule_error(name):
+        for event in yaml.parse(text, yaml.CSafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_MAX:
+                _refuse(f"it nests more than {DEPTH_MAX} levels deep", event)
+            if getattr(event, "anchor", None) or getattr(event, "tag", None):
+                _refuse("anchors, aliases and tags are not read here: write it out", event)
+
+
 def yaml_items(text: str, name: str) -> Iterator[tuple[Any, int]]:
     """The documents of a YAML text, and the items of those that are lists, each with its line. Raises RuleError."""
-    loader = Loader(text)
+    with _as_rule_error(name):
+        items = list(Loader(text).items())  # a wrong text is named before a wrong rule
+    yield from items
+
+
+@contextmanager
+def _as_rule_error(name: str) -> Iterator[None]:
     try:
-        yield from list(loader.items())  # a wrong text is named before a wrong rule
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise RuleError(
-            f"{name}:{line}: it can't be read as YAML: {getattr(error, 'problem', error)}"
-        ) from error
-    finally:
-        loader.dispose()
+        yield
+    except (yaml.YAMLError, ValueError) as error:  # a day such as 2026-13-01 is a ValueError
+        mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", error)
+        raise RuleError(f"{name}:{mark.line + 1 if mark else 1}: it can't be read as YAML: {why}") from error
 
 
 def _rule(raw: dict[str, Any], shared: dict[str, Any], place: str) -> Rule:

@@ -12,13 +12,15 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from pathlib import Path
 
 from council.agents.scan import sarif, tools
 from council.agents.scan.change import FileChange, short_quote
-from council.agents.scan.finding import Finding
+from council.agents.scan.finding import Finding, Weight
+from council.agents.scan.languages import is_a
 from council.agents.scan.own import Scanner
 
 FILES_MAX = 1_000
@@ -26,13 +28,6 @@ LINE_NO_MAX = 100_000
 FINDINGS_MAX = 200  # of one scanner
 CHARS_MAX = 8_000_000  # of all files of a side
 _PATH = re.compile(r"[\w.@+,=~ \[\]()-]{1,100}(?:/[\w.@+,=~ \[\]()-]{1,100}){0,30}")
-# Names of settings, of files that hold exceptions, and of code that analyzers or interpreters run by its name.
-_SETTINGS = re.compile(
-    r"(?:^|/)(?:\.(?!github/|gitlab-ci\.yml$|circleci/|dockerignore$)|[^/]*(?:\.config\.[cm]?[jt]s|rc\.(?:[cm]?js|json|ya?ml))$|"
-    r"(?:pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|sitecustomize\.py|conftest\.py|trivy[^/]*\.ya?ml|zizmor\.ya?ml|"
-    r"[^/]*ignore|node_modules/.*)$)",
-    re.IGNORECASE,
-)
 
 
 def findings(
@@ -58,32 +53,27 @@ def findings(
 
 def _of_one(scanner: Scanner, changes: Sequence[FileChange], timeout_s: float) -> list[Finding]:
     new, old = _texts(changes, is_new=True), _texts(changes, is_new=False)
-    if not new:
-        return []
     with ThreadPoolExecutor(2) as pool:
-        both = pool.submit(_results, scanner, new, timeout_s), pool.submit(_results, scanner, old, timeout_s)
-        now, before = (each.result() for each in both)
+        now, before = pool.map(lambda texts: _results(scanner, texts, timeout_s) if new else [], (new, old))
     known = Counter(_key(result, old) for result in before)
     added = {change.path: {number for number, _ in change.added} for change in changes}
-    weights = dict(scanner.levels)
-    found = []
-    # Results on lines that stay come first, so that these use up what the old side has.
-    ordered = sorted(now, key=lambda each: not added.get(each.uri, set()).isdisjoint(_lines(each)))
-    for result in ordered:
-        key = _key(result, new)
-        is_known, known[key] = known[key] > 0, known[key] - 1
-        weight = weights.get(result.level)  # type: ignore[call-overload]
+    weights: dict[str, Weight] = dict(scanner.levels)  # type: ignore[arg-type]
+    found, fresh = [], []
+    for result in now:
         lines = added.get(result.uri, set())
-        line = next((number for number in _lines(result) if number in lines), 0)
-        if line and weight and not is_known:
+        span = range(result.first, min(result.last, result.first + LINE_NO_MAX) + 1)
+        if line := next((number for number in span if number in lines), 0):
+            fresh.append((result, line))
+        else:  # on lines that stay: it uses up what the old side has
+            known[_key(result, new)] -= 1
+    for result, line in fresh:
+        known[_key(result, new)] -= 1
+        weight = weights.get(result.level)
+        if weight and known[_key(result, new)] < 0:
             rule = short_quote(f"{scanner.name}/{result.rule or 'unnamed'}")
             message = short_quote(result.message) or "It names no reason: see its rule."
             found.append(Finding(rule, "bug", weight, short_quote(result.uri), line, message))
     return found[:FINDINGS_MAX]
-
-
-def _lines(result: sarif.Result) -> range:
-    return range(result.first, min(result.last, result.first + LINE_NO_MAX) + 1)
 
 
 def _key(result: sarif.Result, texts: dict[str, list[str]]) -> tuple[str, str]:
@@ -99,17 +89,14 @@ def _texts(changes: Sequence[FileChange], *, is_new: bool) -> dict[str, list[str
     chars = 0
     for change in changes:
         path = change.path if is_new else change.old_path
-        kept_out = "deleted" if is_new else "added"
-        if path is None or change.kind == kept_out or not _may_lie_at(path):
+        if path is None or change.kind == ("deleted" if is_new else "added") or not _may_lie_at(path):
             continue
         lines = found.setdefault(path, [])
-        for hunk in change.hunks:
-            for line in hunk.lines:
-                number = line.new_no if is_new else line.old_no
-                if number is None:
-                    continue
-                if number > LINE_NO_MAX:
-                    raise tools.ToolFailed(f"{short_quote(path)} has more than {LINE_NO_MAX:,} lines")
+        for line in (line for hunk in change.hunks for line in hunk.lines):
+            number = (line.new_no if is_new else line.old_no) or 0
+            if number > LINE_NO_MAX:
+                raise tools.ToolFailed(f"{short_quote(path)} has more than {LINE_NO_MAX:,} lines")
+            if number:
                 lines.extend([""] * (number - len(lines)))
                 lines[number - 1] = line.text
                 chars += len(line.text)
@@ -120,7 +107,7 @@ def _texts(changes: Sequence[FileChange], *, is_new: bool) -> dict[str, list[str
 
 def _may_lie_at(path: str) -> bool:
     safe = _PATH.fullmatch(path) and not {"", ".", ".."}.intersection(path.split("/"))
-    return bool(safe) and not _SETTINGS.search(path)
+    return bool(safe) and not is_a("settings", path)
 
 
 def _results(scanner: Scanner, texts: dict[str, list[str]], timeout_s: float) -> list[sarif.Result]:
@@ -143,19 +130,11 @@ def _results(scanner: Scanner, texts: dict[str, list[str]], timeout_s: float) ->
             cpu_s=max(1, int(4 * timeout_s)),
             path=os.environ.get("PATH", os.defpath),
         )
-        return [_relative(result, files) for result in _read(printed, home)]
-
-
-def _read(printed: bytes, home: Path) -> Iterator[sarif.Result]:
-    try:
-        yield from sarif.read(printed)
-    except sarif.NoSarif as error:
-        told = b" ".join(each.read_bytes()[-tools.NOTE_CHARS_MAX :] for each in home.glob("*.err"))
-        words = " ".join(told.decode("utf-8", "replace").split())
-        raise sarif.NoSarif(f"{error} ({words})" if words else str(error)) from error
-
-
-def _relative(result: sarif.Result, files: Path) -> sarif.Result:
-    """The result with its path as the change has it."""
-    path = result.uri.removeprefix("file://").removeprefix(f"{files}/").removeprefix("./")
-    return result._replace(uri=path)
+        try:
+            results = sarif.read(printed)
+        except sarif.NoSarif as error:
+            told = b" ".join(each.read_bytes()[-tools.NOTE_CHARS_MAX :] for each in home.glob("*.err"))
+            words = " ".join(told.decode("utf-8", "replace").split())
+            raise sarif.NoSarif(f"{error} ({words})" if words else str(error)) from error
+    starts = ("file://", f"{files}/", "./")  # as the change has the path
+    return [result._replace(uri=reduce(str.removeprefix, starts, result.uri)) for result in results]

@@ -5,7 +5,7 @@ The script is parsed (tree-sitter), and each command's words are evaluated as fa
 substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs that a shell reads, and prefixes such as sudo,
 env, xargs, timeout. Variables are known if the script assigns them a literal.
 
-What is found is handed to a ``Judge``: ``commands`` has the one that knows which commands are dangerous.
+What is found is handed to the ``Judge`` of ``commands``, which knows which commands are dangerous.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
 
-from council.agents.scan import shell_words
+from council.agents.scan import flow, shell_words
+from council.agents.scan.commands import Judge
+from council.agents.scan.finding import Finding
 from council.agents.scan.shell_words import (
     DECODERS,
     DOWNLOADERS,
@@ -44,15 +45,17 @@ STEPS_MAX, REPEATS_MAX = 2_000, 160  # for all shell text of one case
 # it. A script of 64,000 characters by people needs at most 42,000.
 NODES_MAX = 100_000
 HEREDOCS_MAX = 200  # each costs a scan of all following lines: 200 take milliseconds, 20,000 take 9 s
-COMMANDS_MAX = 20_000  # a script of the greatest length has hardly more
 DEPTH_MAX = 6  # sh -c in sh -c …: nobody who wants to be read nests deeper
 VALUE_CHARS_MAX = 4_000  # of a variable: usage texts are shorter
 NODE_CHARS = 50  # an expanded variable counts as one node for so many characters of its value
 WORD_PARTS_MAX = 200  # pieces of one word that are evaluated
-# A pipeline in a piece starts with one of these words if the compound command that it ends began in an earlier piece.
-_ENDS = {"}", "fi", "done", "esac"}
-_ENDS_SUBSHELL = re.compile(r"\)\s*\|")
-_CUT = "shell text left unread: a pipeline that starts too far above its end"
+# The end of a compound command that is piped to an interpreter. If it began in an earlier piece, that is not seen.
+_CUT_OFF = re.compile(
+    r"(?:\)|(?:^|[;\s])(?:\}|fi|done|esac))\s{0,40}\|(?!\|)(?:[^\n]{0,200}\|)?&?\s{0,40}(?:\S{0,40}/|sudo\s)?"
+    rf"(?:{'|'.join(sorted(INTERPRETERS))})(?![\w.-])",
+    re.MULTILINE,
+)
+
 
 # The grammar uses C's character tables, and reads beyond their end for characters above ASCII: it crashed on some. No
 # rule needs such a character, only that a word with one equals no other word. X is in no rule's word.
@@ -65,34 +68,6 @@ _BOTH_WAYS = re.compile(r"<>\s{0,4}(/dev/(?:tcp|udp)/(?!localhost/|127\.)\S{1,20
 _LANGUAGE = Language(tree_sitter_bash.language())
 
 
-class Judge(Protocol):
-    """Is handed what a script runs, in order. ``line`` counts from 1; words are evaluated.
-
-    A stage is a command of a pipeline; ``<file`` and ``>file`` in its words are its redirections.
-    """
-
-    def command(self, argv: list[str], scene: Scene, line: int) -> None:
-        """A command without its prefixes."""
-
-    def prefix(self, argv: list[str], line: int) -> None:
-        """A prefix of a command, such as sudo, with all that follows it."""
-
-    def flow(self, stages: list[list[str]], scene: Scene, line: int, *, is_shown: bool) -> None:
-        """A pipeline, also one of a single command. ``is_shown``: no other command takes its output."""
-
-    def write(self, target: str, append: bool, scene: Scene, line: int) -> None:
-        """A file that output is redirected to."""
-
-    def query(self, argv: list[str], text: str, line: int) -> None:
-        """What a command is given as its input, if that is written out: SQL, if it is a database client."""
-
-    def code(self, language: str, text: str, line: int) -> None:
-        """A one-liner, or a heredoc, of an interpreter that is no shell."""
-
-    def prints_secret(self, stages: list[list[str]], scene: Scene) -> str:
-        """The mark of a substitution: "!" if it prints a secret, "?" a token, else ""."""
-
-
 @dataclass(slots=True)
 class ParseEffort:
     """The effort of reading: the parser's steps, those repeated to recover from errors, and the listed nodes."""
@@ -102,18 +77,37 @@ class ParseEffort:
     nodes: int = 0
 
 
-def read_shell(script: str, judge: Judge, scene: Scene | None = None, work: ParseEffort | None = None) -> str:
-    """Hands every command in ``script`` to ``judge``. Never raises.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The findings in a script, in order of their lines. ``fault`` says why a part was not read, or is "".
 
-    Returns why the script, or a part of it, was not read, or "". ``scene`` is what is known before it runs, and is
-    updated, for a script in parts. ``work`` counts the effort of all scripts of the same case.
+    ``one_liners`` are (language, code, line) of the interpreters that it runs.
+    """
+
+    findings: tuple[Finding, ...]
+    fault: str
+    one_liners: tuple[tuple[str, str, int], ...]
+
+
+def read(
+    script: str,
+    place: str = "",
+    scene: Scene | None = None,
+    work: ParseEffort | None = None,
+    *,
+    in_file: bool = False,
+) -> Reading:
+    """What a script does that is dangerous. Never raises.
+
+    ``scene`` is what is known before it runs, and is updated, for a script in parts. ``work`` counts the effort of
+    all scripts of the same case. ``in_file``: it stands in a file, and is not run now.
     """
     script = script.replace("\r\n", "\n").replace("\r", " ")  # "/\r" would be another word than "/"
+    judge = Judge(place, in_file)
     reader = _Reader(judge, scene or Scene(), work or ParseEffort())
     reader.read(script, 0, 0)
-    if reader.commands >= COMMANDS_MAX:
-        return f"shell text with more than {COMMANDS_MAX} commands"
-    return reader.fault
+    unique = dict.fromkeys(sorted(judge.findings, key=lambda finding: finding.line))
+    return Reading(tuple(unique), reader.fault, tuple(judge.one_liners))
 
 
 class _Reader:
@@ -123,7 +117,6 @@ class _Reader:
         self.judge = judge
         self.scene = scene
         self.work = work
-        self.commands = 0
         self.fault = ""
         self._parser = Parser(_LANGUAGE)
 
@@ -134,13 +127,14 @@ class _Reader:
             return
         for match in _BOTH_WAYS.finditer(script):
             self.judge.write(match[1], False, self.scene, line + 1)
-        for at, piece in _pieces(_FOREIGN.sub("X", script.replace("\0", " "))):
+        pieces = list(_pieces(_FOREIGN.sub("X", script.replace("\0", " "))))
+        if len(pieces) > 1 and _CUT_OFF.search(script):
+            self.fault = "shell text left unread: a pipeline that starts too far above its end"
+        for at, piece in pieces:
             tree = self._parsed(piece.encode("ascii"))
             if tree is None:
                 return
             for node in self._walk(tree.root_node):
-                if self.commands >= COMMANDS_MAX:
-                    return
                 self._visit(node, line if depth else at + node.start_point.row, depth)
 
     def _parsed(self, piece: bytes) -> Tree | None:
@@ -167,13 +161,12 @@ class _Reader:
             self.fault = "shell text left unread: it takes the parser too many steps"
             return None
 
-    def _visit(self, node: Node, line: int, depth: int) -> None:  # noqa: C901
+    def _visit(self, node: Node, line: int, depth: int) -> None:
         match node.type:
             case "command":
-                self.commands += 1
                 self._command(node, line, depth)
                 if node.parent is None or node.parent.type not in {"pipeline", "redirected_statement"}:
-                    self._flow(node, line)
+                    self._flow(node, line, depth)
             case "declaration_command" | "unset_command":
                 self._declare(node, line)
             case "variable_assignment":
@@ -183,9 +176,9 @@ class _Reader:
                     given = [self.word(each) for each in node.children_by_field_name("value")]
                     known = given[0] if len(given) == 1 and re.match(r"[/~].*\*$", given[0]) else "${item}"
                     secret = next((word for word in given if "(!" in word), known)
-                    self.scene.set(_text(name), secret, VALUE_CHARS_MAX)
+                    self._set(name, secret)
             case "pipeline":
-                self._pipeline(node, line, depth)
+                self._flow(node, line, depth)
             case "redirected_statement":
                 self._redirected(node, line, depth)
             case "file_redirect":
@@ -196,10 +189,6 @@ class _Reader:
                 self._function(node, line)
             case "test_command":
                 self._inspect(node)
-            case "ERROR" if _ENDS_SUBSHELL.match(_text(node)) and node.next_named_sibling:
-                readers = map(self.argv, self._commands_of(node.next_named_sibling))
-                if any(_program(self._unwrap(argv)) in INTERPRETERS for argv in readers):
-                    self.fault = _CUT
 
     def _inspect(self, node: Node) -> None:
         self.scene.looked_at.update(shell_words.variables_in(_text(node)[:VALUE_CHARS_MAX]))
@@ -222,18 +211,22 @@ class _Reader:
             return
         word = "" if value is None else self.word(value)
         if around != "command":
-            # Cut, because A=$A$A thirty times over would fill the memory.
-            self.scene.set(_text(name), word, VALUE_CHARS_MAX)
+            self._set(name, word)
         if around != "declaration_command":
             self.judge.command(["export", f"{_text(name)}={word}"], self.scene, line + 1)
 
+    def _set(self, name: Node, value: str) -> None:
+        # Cut, because A=$A$A thirty times over would fill the memory.
+        self.scene.variables[_text(name)] = value[: VALUE_CHARS_MAX + 1]
+
     def _command(self, node: Node, line: int, depth: int) -> None:
-        argv = self.argv(node)
-        for prefix in shell_words.prefixes(argv):
+        *prefixes, argv = shell_words.unwrapped(self.argv(node))
+        for prefix in prefixes:
             self.judge.prefix(prefix, line + 1)
             if " " in prefix[-1]:  # `watch 'a; b'`
                 self.read(prefix[-1], line, depth + 1)
-        argv = self._unwrap(argv)
+        if len(prefixes) == shell_words.PREFIXES_MAX:
+            self.fault = f"shell text left unread: {len(prefixes)} prefixes of a command or more"
         if not argv:
             return
         for child in self._children(node):
@@ -250,14 +243,12 @@ class _Reader:
 
     def _code(self, language: str, code: str, line: int, depth: int) -> None:
         self.judge.code(language, code, line + 1)
-        for _, nested in shell_in_code(code[:20_000]):
+        for nested in shell_in_code(code[:20_000]):
             self.read(nested, line, depth + 1)
 
-    def _unwrap(self, argv: list[str]) -> list[str]:
-        inner = shell_words.unwrap(argv)
-        if inner and shell_words.is_prefix(inner[0]):
-            self.fault = f"shell text left unread: more than {shell_words.PREFIXES_MAX} prefixes of a command"
-        return inner
+    def _inner(self, node: Node) -> list[str]:
+        """The command's words without its prefixes."""
+        return shell_words.unwrapped(self.argv(node))[-1]
 
     def argv(self, node: Node) -> list[str]:
         """The command's words as far as they are known; unknown parts stay ``${name}`` or ``$(program)``."""
@@ -304,11 +295,12 @@ class _Reader:
     def _expansion(self, node: Node) -> str:
         text = _text(node)
         name = next((_text(c) for c in self._children(node) if c.type == "variable_name"), text.strip("${}"))
-        if name in self.scene.cut:
-            self.fault = f"shell text left unread: a variable of more than {VALUE_CHARS_MAX} characters"
         if name in self.scene.variables:
-            self.work.nodes += len(self.scene.variables[name]) // NODE_CHARS
-            return self.scene.variables[name]
+            known = self.scene.variables[name]
+            self.work.nodes += len(known) // NODE_CHARS
+            if len(known) > VALUE_CHARS_MAX:
+                self.fault = f"shell text left unread: a variable of more than {VALUE_CHARS_MAX} characters"
+            return known
         if ":?" in text or "?" in text[len(name) + 2 : len(name) + 3]:
             return f"${{{name}:?}}"
         default = text[len(name) + 2 : -1] if text.startswith("${") else ""
@@ -321,42 +313,31 @@ class _Reader:
         commands += [
             ["cat", _text(part).lstrip("< ")] for part in self._children(node) if part.type == "file_redirect"
         ]
-        stages = [self._unwrap(argv) or argv for argv in commands]
+        stages = [shell_words.unwrapped(argv)[-1] or argv for argv in commands]
         names = [_program(argv) for argv in stages]
         telling = (name for known in (DOWNLOADERS, DECODERS) for name in names if name in known)
         name = next(telling, names[0] if names else "")
-        return self.judge.prints_secret(stages, self.scene) + name
+        return flow.mark(stages, self.scene) + name
 
     def _plain(self, node: Node) -> list[str]:
         """A command's words as written, without quotes: enough to see which program it runs."""
         words = [c for c in self._children(node) if c.type != "variable_assignment"]
         return [_text(child).strip("\"'").replace("\\", "") for child in words]
 
-    def _pipeline(self, node: Node, line: int, depth: int) -> None:
+    def _flow(self, node: Node, line: int, depth: int) -> None:
         """What goes through a pipeline. A literal text that reaches a shell is a script."""
         text = ""
         stages = self._stages(node)
         for argv in stages:
-            name = _program(argv)
-            if name in _ENDS:
-                text = _CUT
-            elif name in {"echo", "printf"} and not text:
+            if _program(argv) in {"echo", "printf"} and not text:
                 text = " ".join(a for a in argv[1:] if not a.startswith("-") and "%s" not in a)
-            elif name in INTERPRETERS and shell_words.reads_stdin(argv):
-                if text == _CUT:
-                    self.fault = _CUT
-                elif text and name in SHELLS:
-                    self.read(text, line, depth + 1)
-                elif text:
-                    self._code(language_of(argv), text, line, depth)
-                text = ""
             elif text:
-                self._given(argv, text, False, line, depth)
-        self.judge.flow(stages, self.scene, line + 1, is_shown=_is_shown(node))
-
-    def _flow(self, node: Node, line: int) -> None:
-        if stages := self._stages(node):
-            self.judge.flow(stages, self.scene, line + 1, is_shown=_is_shown(node))
+                self._given(argv, text, _reads_a_script(argv), line, depth)
+        # What another command takes is not shown.
+        around = [node.parent, node.parent.parent if node.parent is not None else None]
+        is_shown = not any(each is not None and each.type.endswith("_substitution") for each in around)
+        if stages:
+            self.judge.flow(stages, self.scene, line + 1, is_shown=is_shown)
 
     def _stages(self, node: Node) -> list[list[str]]:
         """The commands of a pipeline or of a single command, with ``<file`` and ``>file`` for their redirections."""
@@ -366,11 +347,11 @@ class _Reader:
                 stages += self._stages(part)
             elif part.type in {"command", "subshell", "compound_statement", "redirected_statement"}:
                 found = [part] if part.type == "command" else list(self._commands_of(part))
-                argvs = (self.argv(command) for command in found)
-                # xargs gives what comes through the pipe as words.
-                stages += [
-                    (self._unwrap(argv) or argv) + ["<-"] * (_program(argv) == "xargs") for argv in argvs
-                ]
+                for argv in map(self.argv, found):
+                    # xargs gives what comes through the pipe as words.
+                    stages.append(
+                        (shell_words.unwrapped(argv)[-1] or argv) + ["<-"] * (_program(argv) == "xargs")
+                    )
                 if found and part.type == "redirected_statement":
                     stages[-1] = stages[-1] + [f"{way}{file}" for way, file, _ in self._redirects(part)]
         return stages
@@ -390,9 +371,9 @@ class _Reader:
         if body is None or body.type not in {"command", "pipeline", "list", "subshell", "compound_statement"}:
             return
         if body.type != "list":
-            self._flow(node, line)
+            self._flow(node, line, depth)
         command = body if body.type == "command" else next(iter(self._commands_of(body)), None)
-        argv = self._unwrap(self.argv(command)) if command is not None else []
+        argv = self._inner(command) if command is not None else []
         name = _program(argv)
         takes_input = name == "ssh" or _reads_a_script(argv)
         if name in SHELLS and "-i" in argv and re.search("/dev/(?:tcp|udp)/", _text(node)):
@@ -400,7 +381,7 @@ class _Reader:
         for redirect in self._children(node):
             if redirect.type == "heredoc_redirect":
                 text = "".join(_text(c) for c in self._children(redirect) if c.type == "heredoc_body")
-                readers = (self._unwrap(self.argv(c)) for c in self._commands_of(redirect))
+                readers = map(self._inner, self._commands_of(redirect))
                 takes_input = takes_input or any(map(_reads_a_script, readers))
             elif redirect.type == "herestring_redirect":
                 text = self.word(redirect)
@@ -466,12 +447,6 @@ def _too_much(script: str, depth: int) -> str:
     if any(len(line) > LINE_CHARS_MAX for line in script.split("\n")):
         return f"shell text with a line of more than {LINE_CHARS_MAX} characters"
     return ""
-
-
-def _is_shown(node: Node) -> bool:
-    """Whether what a pipeline prints is no part of another command."""
-    around = [node.parent, node.parent.parent if node.parent is not None else None]
-    return not any(each is not None and each.type.endswith("_substitution") for each in around)
 
 
 def _program(argv: list[str]) -> str:

@@ -5,29 +5,23 @@ Line numbers are kept, so that a finding can be located.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
-import unicodedata
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
-from council.agents.scan.shell_words import ANY_RUNNERS, PYTHON_RUNNERS, shell_in_code, without_schedules
+from council.agents.scan.change import DiffLine, FileChange, Hunk
+from council.agents.scan.languages import BY_NAME, language_of
+from council.agents.scan.pieces import pieces_of
+from council.agents.scan.python_checks import dotted
+from council.agents.scan.shell_words import shell_in_code, without_schedules
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
-CALL_CHARS_MAX = 1_000  # of a line with a call that says shell=True
-_SHELL_FILE = re.compile(
-    r"\.(?:sh|bash|zsh|ksh|bats|envrc)$|(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|envrc)$"
-)
-_MAKE = re.compile(r"(?:^|/)(?:GNU)?[Mm]akefile[^/]*$|\.mk$")
-_DOCKER = re.compile(r"(?:^|/)(?:Dockerfile|Containerfile)[^/]*$|\.[Dd]ockerfile$")
-_YAML = re.compile(r"\.ya?ml$")
 _UNIT = re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/")
-_CRON = re.compile(r"(?:^|/)(?:cron\.d/[^/]+|crontab(?:\.\w+)?|[\w-]+\.cron)$|^/?var/spool/cron/")
 _USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
 _CI = re.compile(
     r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
@@ -35,59 +29,55 @@ _CI = re.compile(
 _GITHUB_EXPRESSION = re.compile(r"\$\{\{[^}\n]{0,200}\}\}")
 
 
-def is_shell(path: str, first: str = "") -> bool:
-    """Whether a file is a shell script, by its name or by its first line."""
-    has_shebang = re.match(r"#!.*\b(?:ba|z|da|k|a)?sh\b", first) is not None
-    return bool(_SHELL_FILE.search(path)) or ("." not in path.rsplit("/", 1)[-1] and has_shebang)
-
-
-def is_python(path: str, first: str = "") -> bool:
-    """Whether a file is Python, by its name or by its first line."""
-    if path.lower().endswith((".py", ".pyi", ".pyw")):
-        return True
-    return "." not in path.rsplit("/", 1)[-1] and re.match(r"#!.*\bpython[\d.]*\b", first) is not None
-
-
 def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
     """The shell text in a file, or in a hunk of it."""
     first = next((text for number, text in lines if number == 1), "")
-    name = path.rsplit("/", 1)[-1]
-    if is_shell(path, first):
-        yield _script(lines)
-    elif _MAKE.search(path):
-        yield from _makefile(lines)
-    elif _DOCKER.search(path):
-        yield from _dockerfile(lines)
-    elif _YAML.search(path):
-        yield from _yaml(lines, is_ci=bool(_CI.search(path)))
-    elif _UNIT.search(path):
-        yield from (
-            _script([(n, t[1])]) for n, text in lines if (t := re.split(r"^Exec\w+=[-@:+!]*", text))[1:]
-        )
-    elif _CRON.search(path):
-        for number, text in lines:
-            command = without_schedules(text)
-            yield _script([(number, _USER.sub("", command) if "cron.d/" in path else command)])
-    elif name == "package.json":
-        yield from _package_json(lines)
-    elif is_python(path, first):
-        yield from _python(lines)
-    elif path.endswith(".sql") and not re.search(r"\bdown\.sql$", path):
-        yield from _sql(lines)
+    match name_of(path, first):
+        case "bash":
+            yield _script(lines)
+        case "makefile":
+            yield from _makefile(lines)
+        case "dockerfile":
+            yield from _dockerfile(lines)
+        case "yaml":
+            yield from _yaml(lines, is_ci=bool(_CI.search(path)))
+        case "cron":
+            for number, text in lines:
+                command = without_schedules(text)
+                yield _script([(number, _USER.sub("", command) if "cron.d/" in path else command)])
+        case "python":
+            yield from _python(lines)
+        case "sql" if not path.endswith("down.sql"):
+            yield from _sql(lines)
+        case _ if _UNIT.search(path):
+            for number, text in lines:
+                if start := re.match(r"Exec\w+=[-@:+!]*", text):
+                    yield _script([(number, text[start.end() :])])
+        case _ if path.rsplit("/", 1)[-1] == "package.json":
+            for number, text in lines:
+                yield from (_script([(number, value)]) for value in _json_texts(text))
+
+
+def name_of(path: str, first: str = "") -> str:
+    """The name of a file's language in languages.yml, or ""."""
+    language = language_of(path, first)
+    return language.name if language is not None else ""
+
+
+_ALIASES = {"python3": "python", "docker": "dockerfile", "make": "makefile"}
 
 
 def in_block(language: str, code: str) -> Iterator[Script]:
     """The shell text in a fenced block."""
     lines = list(enumerate(code.split("\n"), start=1))
-    names = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile",
-             "yaml": "a.yml", "yml": "a.yml", "python": "a.py", "py": "a.py", "python3": "a.py"}  # fmt: skip
     if language in {"sh", "bash", "shell", "zsh", "console", "shell-session", "terminal"} or (
         not language and re.search(r"^\s{0,8}[$#] \w", code, re.MULTILINE)
     ):
         prompted = [(n, re.sub(r"^\s{0,8}[$#>] ", "", t)) for n, t in lines if re.match(r"\s{0,8}[$#>] ", t)]
         yield _script(prompted if prompted and language not in {"sh", "bash", "zsh"} else lines)
-    elif language in names:
-        yield from in_lines(names[language], lines)
+    elif language:
+        named = BY_NAME.get(_ALIASES.get(language, language))
+        yield from in_lines(f"a.{named.extensions[0] if named else language}", lines)
 
 
 _BULLET = re.compile(
@@ -210,12 +200,6 @@ def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
         yield _script(loose)
 
 
-def _package_json(lines: Numbered) -> Iterator[Script]:
-    for number, text in lines:
-        for _, value in package_pairs(text):
-            yield _script([(number, value)])
-
-
 def _sql(lines: Numbered) -> Iterator[Script]:
     """Each statement, as a client's words, without the part of a migration that reverts it."""
     statement: list[tuple[int, str]] = []
@@ -232,41 +216,56 @@ def _sql(lines: Numbered) -> Iterator[Script]:
             statement = []
 
 
-def package_pairs(text: str) -> Iterator[tuple[str, str]]:
-    """The keys and texts on a line of a package.json: its scripts, and everything of the same form."""
-    for match in re.finditer(r'"([\w:.-]+)"\s*:\s*("(?:[^"\\]|\\.)*")', text):
+def _json_texts(text: str) -> Iterator[str]:
+    """The values on a line of a package.json that are texts: its scripts, and everything of the same form."""
+    for match in re.finditer(r'"[\w:.-]+"\s*:\s*("(?:[^"\\]|\\.)*")', text):
         try:
-            yield match[1], json.loads(match[2])
+            yield json.loads(match[1])
         except ValueError:
             continue  # not JSON: another program's file of that name
 
 
-_QUOTE = re.compile("(?<![fF])[\"']")
-_STRINGS = re.compile(r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'""", re.DOTALL)
-_IN_SHELL = re.compile(r"\bshell\s?=\s?True\b")
+_RUNNER = re.compile(
+    r"subprocess\.\w+|(?:.*\.)?(?:system|[pP]open|check_call|check_output|get(?:status)?output|create_subprocess_shell)"
+)
 
 
 def _python(lines: Numbered) -> Iterator[Script]:
-    """Commands that Python code runs, if they are literals."""
+    """Commands that Python code runs, if they are literals. A call in a string is data."""
     # A notebook gives lines with ! to a shell.
     yield from (_script([(number, line[1:])]) for number, line in lines if line.startswith("!"))
-    # As Python reads names, and without comments.
-    texts = [
-        "" if text.lstrip().startswith("#") else unicodedata.normalize("NFKC", text) for _, text in lines
-    ]
-    starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
-    for at, command in shell_in_code("\n".join(texts), PYTHON_RUNNERS):
-        line = bisect_right(starts, at) - 1
-        number = lines[line][0]
-        if _is_data(texts[line][: at - starts[line]]):
-            continue
-        yield command, [number] * (command.count("\n") + 1)
-    for (number, _), text in zip(lines, texts, strict=True):
-        if _IN_SHELL.search(text) and len(text) <= CALL_CHARS_MAX:
-            called = shell_in_code(text, ANY_RUNNERS)
-            yield from ((command, [number]) for at, command in called if not _is_data(text[:at]))
+    code = [(number, "" if line.startswith(("!", "%")) else line) for number, line in lines]
+    if not any(_RUNS.search(line) for _, line in code):
+        return
+    hunk = Hunk(0, 1, tuple(DiffLine("+", line, None, number) for number, line in code))
+    (piece,) = pieces_of([FileChange("a.py", None, "added", hunks=(hunk,))])
+    if piece.tree is None:  # it is searched as code of any language
+        found = [(number, command) for number, line in code for command in shell_in_code(line)]
+    else:
+        nodes = [node for statement in piece.statements for node in statement.inner]
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        found = [(piece.number(call.lineno - 1), _run_by(call)) for call in calls]
+    for number, command in found:
+        if command:
+            yield command, [number] * (command.count("\n") + 1)
 
 
-def _is_data(before: str) -> bool:
-    """Whether a call stands in a string, but for an f-string, by the text before it on its line."""
-    return _QUOTE.search(_STRINGS.sub("", before)) is not None
+_RUNS = re.compile(r"\b(?:subprocess|shell|run|call)\b|system|[pP]open|check_|output", re.ASCII)
+
+
+def _run_by(call: ast.Call) -> str:
+    """The command that a call gives to the system, or ""; an unknown word of a list of words is "?"."""
+    name = dotted(call.func)
+    has_shell = any(
+        each.arg == "shell" and isinstance(each.value, ast.Constant) and each.value.value
+        for each in call.keywords
+    )
+    if not (has_shell or _RUNNER.fullmatch(name)):
+        return ""
+    given = [*call.args, *(each.value for each in call.keywords if each.arg in {"args", "cmd"})]
+    match given[:1]:
+        case [ast.Constant(value=str(text))]:
+            return text
+        case [ast.List(elts=words) | ast.Tuple(elts=words)] if words and isinstance(words[0], ast.Constant):
+            return shlex.join(str(each.value) if isinstance(each, ast.Constant) else "?" for each in words)
+    return ""

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from council.agents.mind import Case
-from council.agents.scan import commands, constants, shell_finder
+from council.agents.scan import constants, shell, shell_finder
 from council.agents.scan.action import ParsedAction
 from council.agents.scan.change import FileChange, Hunk, ScannedText, short_quote
+from council.agents.scan.commands import Judge
 from council.agents.scan.finding import Finding
 from council.agents.scan.languages import BY_NAME, is_docs, is_generated, is_test
 from council.agents.scan.pieces import Piece, piece_of
-from council.agents.scan.shell import ParseEffort
 from council.agents.scan.shell_words import Scene
 
 SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
@@ -31,7 +31,7 @@ class _Shell:
         self.unread: list[str] = []
         self.code: list[Piece] = []  # of interpreters' one-liners
         self._left = SHELL_CHARS_MAX
-        self._work = ParseEffort()
+        self._work = shell.ParseEffort()
 
     def read(self, script: str, place: str, scene: Scene | None = None) -> list[Finding]:
         self._left -= len(script)
@@ -39,7 +39,7 @@ class _Shell:
             fault = f"more than {SHELL_CHARS_MAX:,} characters of shell text in one proposal"
             self.unread.append(f"{place}: {fault}")
             return []
-        reading = commands.read(script, place, scene, self._work, in_file=scene is not None)
+        reading = shell.read(script, place, scene, self._work, in_file=scene is not None)
         if reading.fault:
             self.unread.append(f"{place}: {reading.fault}")
         for name, text, line in reading.one_liners:
@@ -60,35 +60,31 @@ def findings(
 
     ``folded`` are the texts that the changes put together from constants.
     """
-    shell = _Shell()
-    found = [each for change in changes for each in _in_file(change, shell)]
-    found += _in_prose(case, reading, shell)
-    found += _in_action(action, shell)
-    found += _in_constants(changes, folded, shell)
-    return found, shell.unread, shell.code
+    scripts = _Shell()
+    found = [each for change in changes for each in _in_file(change, scripts)]
+    found += _in_prose(case, reading, scripts)
+    found += _in_action(action, scripts)
+    found += _in_constants(changes, folded, scripts)
+    return found, scripts.unread, scripts.code
 
 
-def _in_file(change: FileChange, shell: _Shell) -> Iterator[Finding]:
+def _in_file(change: FileChange, scripts: _Shell) -> Iterator[Finding]:
+    """What the new side does that the old one did not, also on unchanged lines."""
     is_fixture = is_test(change.path) and change.path.endswith(".sql")
     if change.kind == "deleted" or change.is_binary or is_docs(change.path) or is_fixture:
         return  # documentation shows commands, but nobody runs them
-    yield from _in_scripts(change, shell)
-
-
-def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Finding]:
-    """What the new side does that the old one did not, also on unchanged lines."""
     before, after = Scene(), Scene()
     had = Counter(
         found.rule
         for hunk in change.hunks
-        for _, read in _read_side(change, hunk, "+", before, False, shell)
+        for _, read in _read_side(change, hunk, "+", before, False, scripts)
         for found in read
     )
     for hunk in change.hunks:
         fresh = {number for number, _ in hunk.added}
         # If `set -u` is removed, every later variable is unguarded, also in other hunks.
         bared = before.stops_on_unset and not after.stops_on_unset
-        for origin, read in _read_side(change, hunk, "-", after, bared, shell):
+        for origin, read in _read_side(change, hunk, "-", after, bared, scripts):
             for found in read:
                 number = origin[min(found.line, len(origin)) - 1] if found.line else 0
                 had[found.rule] -= number not in fresh
@@ -100,68 +96,71 @@ def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Finding]:
 
 
 def _read_side(
-    change: FileChange, hunk: Hunk, other: str, scene: Scene, bared: bool, shell: _Shell
+    change: FileChange, hunk: Hunk, other: str, scene: Scene, bared: bool, scripts: _Shell
 ) -> Iterator[tuple[list[int], list[Finding]]]:
     """What one side of a hunk runs. For a shell script the scene is kept from hunk to hunk."""
     lines = [line for line in hunk.lines if line.tag != other]
     side = [((line.old_no if other == "+" else line.new_no) or 0, line.text) for line in lines]
     first = side[0][1] if side else ""
-    keeps_scene = shell_finder.is_shell(change.path, first)
+    keeps_scene = shell_finder.name_of(change.path, first) == "bash"
     scene.directory = ""
     # Otherwise the lines before this hunk are not shown, and may set its variables.
     scene.is_whole = bared or (hunk is change.hunks[0] and (hunk.new_start <= 1 or change.kind == "added"))
     for script, origin in shell_finder.in_lines(change.path, side):
-        yield origin, shell.read(script, short_quote(change.path), scene if keeps_scene else Scene())
+        yield origin, scripts.read(script, short_quote(change.path), scene if keeps_scene else Scene())
 
 
-def _in_prose(case: Case, reading: ScannedText, shell: _Shell) -> Iterator[Finding]:
+def _in_prose(case: Case, reading: ScannedText, scripts: _Shell) -> Iterator[Finding]:
     """Commands in fenced blocks, and on lines that are commands."""
     for block in reading.blocks:
         if not block.has_diff:
             for script, _ in shell_finder.in_block(block.language, block.code):
-                yield from shell.read(script, f"code block, line {block.line}")
+                yield from scripts.read(script, f"code block, line {block.line}")
     for count, line in enumerate(shell_finder.commands_in_prose(f"{case.summary}\n{reading.prose}")):
         if count >= PROSE_COMMANDS_MAX:
-            shell.unread.append(f"text: more than {PROSE_COMMANDS_MAX:,} lines that may be commands")
+            scripts.unread.append(f"text: more than {PROSE_COMMANDS_MAX:,} lines that may be commands")
             break
         # In words that only may be a command, smaller findings do not count.
-        yield from (found for found in shell.read(line, "the text") if found.weight == "stop")
+        yield from (found for found in scripts.read(line, "the text") if found.weight == "stop")
 
 
-def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Finding]:
+def _in_action(action: ParsedAction, scripts: _Shell) -> Iterator[Finding]:
     for argument in (*action.args, *action.commands):
         place = f"the action's {argument.key[:40]!r}"
         language = action.language_of(argument)
         if language == "shell":
             has_program = argument.text.split(maxsplit=1)[:1] == [action.program]
             text = argument.text if has_program else f"{action.program} {argument.text}".lstrip()
-            yield from shell.read(text, place)
+            yield from scripts.read(text, place)
         elif language == "sql":
             from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
 
             yield from sql.findings(argument.text, place, around=action.tool)
         elif language:
             for script, _ in shell_finder.in_block(language, argument.text):
-                yield from shell.read(script, place)
+                yield from scripts.read(script, place)
             # What a rule asks about in a one-liner is usual in longer code.
-            found = commands.code(language, argument.text, place)
-            yield from (each for each in found if each.weight == "stop")
+            judge = Judge(place)
+            judge.code(language, argument.text, 0)
+            yield from (each for each in judge.findings if each.weight == "stop")
     for how, paths in (
         (">", action.written_paths),
         ("<", action.read_paths),
         ("rm -r", action.removed_paths),
     ):
+        judge = Judge("the action's file")
         for path in paths:
-            yield from commands.file(how, path, "the action's file")
+            judge.command([*how.split(), path], Scene(), 0)
+        yield from judge.findings
 
 
 def _in_constants(
-    changes: Sequence[FileChange], folded: Sequence[constants.Folded], shell: _Shell
+    changes: Sequence[FileChange], folded: Sequence[constants.Folded], scripts: _Shell
 ) -> Iterator[Finding]:
     """The commands that the change puts together from constants."""
     unread = {each.path for each in changes if is_docs(each.path) or is_generated(each) or is_test(each.path)}
     folded = [each for each in folded if each.path not in unread and _COMMAND.match(each.text)]
     for each in folded[:FOLDED_COMMANDS_MAX]:
-        for found in shell.read(each.text, short_quote(each.path)):
+        for found in scripts.read(each.text, short_quote(each.path)):
             if found.weight == "stop":
                 yield replace(found, line=each.line)

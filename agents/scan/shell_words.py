@@ -11,8 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import msgspec
@@ -51,8 +50,8 @@ class Scene:
     """The state of a script so far: variables, the directory, and whether unset variables stop it.
 
     ``looked_at`` are variables that a test has examined. ``is_whole``: the whole script so far is known, so a
-    variable that is not set here is unset. ``cut`` are variables whose values are too long to keep. ``secrets`` are
-    files that a command has put secrets into, each with its kind in the table of flows.
+    variable that is not set here is unset. ``secrets`` are files that a command has put
+    secrets into, each with its kind in the table of flows.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
@@ -60,13 +59,7 @@ class Scene:
     stops_on_unset: bool = False
     looked_at: set[str] = field(default_factory=set)
     is_whole: bool = False
-    cut: set[str] = field(default_factory=set)
     secrets: dict[str, str] = field(default_factory=dict)
-
-    def set(self, name: str, value: str, chars_max: int) -> None:
-        """Stores a variable's value, and whether it is longer than the stored part."""
-        self.variables[name] = value[:chars_max]
-        (self.cut.add if len(value) > chars_max else self.cut.discard)(name)
 
 
 def base_name(word: str) -> str:
@@ -74,16 +67,11 @@ def base_name(word: str) -> str:
     return word.rsplit("/", 1)[-1]
 
 
-def is_prefix(word: str) -> bool:
-    """Whether a program only runs the command in its words."""
-    return base_name(word).lstrip("@") in _TABLE.prefixes
-
-
 def _strip_one(argv: list[str]) -> list[str] | None:
     """The command that a prefix runs; None if the first word is no prefix."""
-    if not is_prefix(argv[0]):
-        return None
     name = base_name(argv[0]).lstrip("@")
+    if name not in _TABLE.prefixes:
+        return None
     if name == "command" and any(arg in {"-v", "-V"} for arg in argv[1:2]):
         return []  # it only shows the path of a program
     at = 1
@@ -101,22 +89,15 @@ def _strip_one(argv: list[str]) -> list[str] | None:
     return argv[at + _TABLE.positionals.get(name, 0) :]
 
 
-def _stripped(argv: list[str]) -> list[list[str]]:
-    """The command, and the command after each prefix is removed."""
+def unwrapped(argv: list[str]) -> list[list[str]]:
+    """The command with all its prefixes (sudo, env, xargs, …), then without the first, and so on; last without all.
+
+    At most ``PREFIXES_MAX`` are taken off.
+    """
     stages = [argv]
     while stages[-1] and len(stages) <= PREFIXES_MAX and (inner := _strip_one(stages[-1])) is not None:
         stages.append(inner)
     return stages
-
-
-def unwrap(argv: list[str]) -> list[str]:
-    """The command after its prefixes (sudo, env, xargs, …)."""
-    return _stripped(argv)[-1]
-
-
-def prefixes(argv: list[str]) -> list[list[str]]:
-    """The command with all its prefixes, then without the first, and so on, but not without all."""
-    return _stripped(argv)[:-1]
 
 
 def _has_letter(letter: str, word: str) -> bool:
@@ -150,12 +131,9 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
     elif name == "ssh":
         yield " ".join(_after_options(rest, _TABLE.ssh_options)[1:])
     elif name == "find":
-        while (
-            ran := next((at for at, word in enumerate(rest) if word in {"-exec", "-execdir", "-ok"}), -1) + 1
-        ):
-            end = next((at for at in range(ran, len(rest)) if rest[at] in {";", "+"}), len(rest))
-            yield shlex.join(rest[ran:end])
-            rest = rest[end:]
+        for at, word in enumerate(rest):
+            if word in {"-exec", "-execdir", "-ok"}:
+                yield shlex.join(takewhile(lambda each: each not in {";", "+"}, rest[at + 1 :]))
     elif name in _TABLE.containers.split() and {"exec", "run"} & set(rest):
         yield shlex.join(_inside(rest))
     elif (where := _TABLE.scripts.get(name, "")) == "last":
@@ -203,12 +181,6 @@ _RUNNERS = (
     r"\b(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
     r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
 )
-# In files of Python, `run` and `call` may be anything, unless the module or shell=True says what they are.
-PYTHON_RUNNERS = (
-    r"\b(?:subprocess\.\w{1,30}|system|popen|Popen|check_call|check_output|getoutput|getstatusoutput|"
-    r"create_subprocess_shell)"
-)
-ANY_RUNNERS = r"\b\w{1,40}(?=\()"
 _QUOTED = (
     r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
     r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
@@ -217,30 +189,19 @@ _TICKED = re.compile(r"`([^`]{2,2000})`")
 _WORD = re.compile(r"[\"']([^\"']{1,300})[\"']|([^\s,\"'][^,\"']*)")
 
 
-@cache
-def _calls(runners: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Calls with a text, and calls with a list of words."""
-    return (
-        re.compile(rf"{runners}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL),
-        re.compile(rf"{runners}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})"),
-    )
+_CALLED = re.compile(rf"{_RUNNERS}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL)
+_LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})")
 
 
-def shell_in_code(code: str, runners: str = _RUNNERS) -> Iterator[tuple[int, str]]:
-    """(offset, text) of what code in any language seems to give to a shell, also of a list of words that it runs.
-
-    ``runners`` is a regular expression of the functions that run commands.
-    """
-    called, listed = _calls(runners)
-    for match in called.finditer(code):
-        text = next(filter(None, match.groups()), "")
-        yield match.start(), re.sub(r"\\([\"'])", r"\1", text)
-    for match in listed.finditer(code):
+def shell_in_code(code: str) -> Iterator[str]:
+    """What code in any language seems to give to a shell, also of a list of words that it runs."""
+    for match in _CALLED.finditer(code):
+        yield re.sub(r"\\([\"'])", r"\1", next(filter(None, match.groups()), ""))
+    for match in _LISTED.finditer(code):
         argv = [word or "?" for word, _ in _WORD.findall(match[1])]
         if len(argv) > 1 and "=" not in match[1].partition(",")[2].partition(",")[0]:
-            yield match.start(), shlex.join(argv)
-    if runners == _RUNNERS:
-        yield from ((match.start(), match[1]) for match in _TICKED.finditer(code))
+            yield shlex.join(argv)
+    yield from _TICKED.findall(code)
 
 
 def variables_in(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Spells calls by their modules, whatever an import calls them.
 
 ``from subprocess import run as r`` makes ``r(...)`` a ``subprocess.run(...)``, which is how rules name it. Only the
-modules in the tables are spelled out, for rules know other names by their last part. Casts of TypeScript go too.
+modules in rules/words.yml are spelled out, for rules know other names by their last part. Casts of TypeScript go too.
 """
 
 from __future__ import annotations
@@ -11,24 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from council.agents.scan.personal import words
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python_values import written_out
+from council.agents.scan.rows import word_list
 
-# Modules whose calls the rules name in full.
-_PYTHON = words(
-    """
-    os subprocess pickle cPickle dill marshal shelve yaml requests httpx urllib hashlib random ssl
-    tempfile tarfile zipfile shutil socket jwt xml lxml sqlite3 importlib ctypes builtins commands
-    popen2 asyncio paramiko ftplib telnetlib jinja2 torch joblib numpy pandas logging secrets base64
-    codecs re time threading sys aiohttp
-    """
-)
-_JAVASCRIPT = words(
-    """
-    child_process fs fs/promises crypto vm http https path os url net tls dns axios jsonwebtoken
-    """
-)
 ALIASES_MAX = 200
 
 _IMPORT = re.compile(r"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
@@ -62,7 +48,7 @@ def spelled(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _spelled(piece: Piece, names: dict[str, str]) -> Piece:
     if piece.language and piece.language.name == "python":
-        piece = replace(piece, text=written_out(piece.text))
+        piece = replace(piece, text=written_out(piece))
     if piece.language and piece.language.name in ("typescript", "tsx"):
         piece = replace(piece, text=_CAST.sub("", piece.text))
     if not names:
@@ -80,13 +66,14 @@ def _aliases(piece: Piece) -> Iterator[tuple[str, str]]:
 
 
 def _in_python(text: str) -> Iterator[tuple[str, str]]:
+    modules = word_list("python_modules")
     for match in _IMPORT.finditer(text):
         for part in match[1].split(","):
             named = _AS.match(part.strip())
-            if named and named[2] and named[1].split(".")[0] in _PYTHON:
+            if named and named[2] and named[1].split(".")[0] in modules:
                 yield named[2], named[1]
     for match in _FROM.finditer(text):
-        if match[1].split(".")[0] in _PYTHON:
+        if match[1].split(".")[0] in modules:
             for part in (match[2] or match[3]).split(","):
                 if named := _AS.match(part.strip()):
                     yield named[2] or named[1], f"{match[1]}.{named[1]}"
@@ -96,7 +83,7 @@ def _in_javascript(text: str) -> Iterator[tuple[str, str]]:
     for pattern in (_REQUIRE, _IMPORT_JS):
         for match in pattern.finditer(text):
             whole, parts, module = match[1], match[2], match[3]
-            if module not in _JAVASCRIPT:
+            if module not in word_list("javascript_modules"):
                 continue
             member = match[4] if pattern is _REQUIRE else None
             name = module.replace("/", ".")

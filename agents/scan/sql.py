@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,11 @@ from council.agents.scan.rows import Rule, convert, load, shifted
 
 if TYPE_CHECKING:  # sqlglot takes 0.1 s to import, and most cases hold no SQL
     from sqlglot import exp
-    from sqlglot.tokenizer_core import Token
 
 RULES = Path(__file__).parent / "rules" / "sql.yml"
 SQL_CHARS_MAX = 20_000
-STATEMENTS_MAX = 300
 TOKENS_MAX = 3_000  # of the statements of a text that are parsed, which takes 0.1 s
-DEPTH_MAX = 60  # of brackets; the parser recurses
+DEPTH_MAX = 60  # of brackets
 NODES_MAX = 20_000
 _STRINGS = {"STRING", "NATIONAL_STRING", "RAW_STRING", "HEREDOC_STRING"}
 # It warns of each statement that it does not know, which is no news here.
@@ -82,11 +81,15 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
             yield "sql-unparsed", text.count("\n", 0, match.end()) + 1
         return
     left = TOKENS_MAX
-    for number, statement in enumerate(_statements(tokens)):
+    for is_end, each in groupby(tokens, lambda token: token.token_type.name == "SEMICOLON"):
+        statement = list(each)
         line = statement[0].line
-        bare = " ".join("''" if each.token_type.name in _STRINGS else each.text.lower() for each in statement)
-        explains = re.match(r"(?:explain|describe|desc)\b(?!.*\banalyze\b)", bare)
-        if explains:
+        names = [token.token_type.name for token in statement]
+        bare = " ".join(
+            "''" if name in _STRINGS else token.text.lower()
+            for name, token in zip(names, statement, strict=True)
+        )
+        if is_end or re.match(r"(?:explain|describe|desc)\b(?!.*\banalyze\b)", bare):
             continue
         matched = [row.id for row in table().rows if row.match and re.search(row.match, bare)]
         yield from ((id_, line) for id_ in matched)
@@ -97,7 +100,9 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
             continue
         tree = None
         left -= len(statement)
-        if number < STATEMENTS_MAX and left >= 0 and _depth(statement) <= DEPTH_MAX:
+        # The parser recurses for each bracket, and for each "not".
+        depth = max(accumulate((name == "L_PAREN") - (name == "R_PAREN") for name in names))
+        if left >= 0 and max(depth, names.count("NOT")) <= DEPTH_MAX:
             tree = _parsed(text[statement[0].start : statement[-1].end + 1], dialect)
         if tree is None or isinstance(tree, exp.Command):
             if not matched and not _KNOWN.match(bare):
@@ -108,26 +113,6 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
 
 # Statements that the parser leaves as they are, and that take nothing away unless a row matches them.
 _KNOWN = re.compile(r"(?:alter|grant|revoke|copy|load|create|exec|execute|call|begin|replace)\b")
-
-
-def _statements(tokens: list[Token]) -> Iterator[list[Token]]:
-    statement: list[Token] = []
-    for token in tokens:
-        if token.token_type.name != "SEMICOLON":
-            statement.append(token)
-        elif statement:
-            yield statement
-            statement = []
-    if statement:
-        yield statement
-
-
-def _depth(statement: list[Token]) -> int:
-    depth = deepest = 0
-    for token in statement:
-        depth += (token.token_type.name == "L_PAREN") - (token.token_type.name == "R_PAREN")
-        deepest = max(deepest, depth)
-    return max(deepest, sum(token.text.lower() == "not" for token in statement))
 
 
 def _parsed(statement: str, dialect: str) -> exp.Expr | None:

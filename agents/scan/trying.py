@@ -8,9 +8,9 @@ from difflib import unified_diff
 from typing import Any
 
 from council.agents.scan import code, lines
-from council.agents.scan.change import DiffLine, FileChange, Hunk, Kind
+from council.agents.scan.change import FileChange, read_changes
 from council.agents.scan.compare import Match, compare
-from council.agents.scan.pieces import Piece, pieces_of
+from council.agents.scan.pieces import pieces_of
 from council.agents.scan.ruleset import PARSED, Rule
 from council.agents.scan.spelling import spelled
 
@@ -40,26 +40,18 @@ def of(rules: Sequence[Rule], given: Mapping[str, Mapping[str, Sequence[Any]]]) 
 def change(raw: Any, path: str) -> FileChange:
     """A text as a new file, or ``{old, new, path}`` as a change of one. Raises ValueError for anything else."""
     given = {"new": raw} if isinstance(raw, str) else raw
-    keys = (
-        set(given) if isinstance(given, dict) and all(isinstance(v, str) for v in given.values()) else set()
-    )
-    if not ({"old", "new"} & keys and keys <= {"old", "new", "path"}):
+    is_known = isinstance(given, dict) and all(isinstance(each, str) for each in given.values())
+    if not (is_known and {"old", "new"} & given.keys() and given.keys() <= {"old", "new", "path"}):
         raise ValueError(
             f"an example is {raw!r:.80}, expected a text, or a mapping of old, new and path to texts"
         )
-    old = given.get("old")
-    was, now = (old or "").split("\n") if old is not None else [], given.get("new", "").split("\n")
-    lines: list[DiffLine] = []
-    old_no = new_no = 0
-    for line in list(unified_diff(was, now, n=len(was), lineterm=""))[3:]:
-        old_no, new_no = old_no + (line[0] != "+"), new_no + (line[0] != "-")
-        tag: Any = line[0]
-        numbers = None if tag == "+" else old_no, None if tag == "-" else new_no
-        lines.append(DiffLine(tag, line[1:], *numbers))
-    kind: Kind = "added" if old is None else "modified"
-    path = given.get("path", path)
-    hunks = (Hunk(1, 1, tuple(lines)),)
-    return FileChange(path, None if old is None else path, kind, hunks=hunks, is_whole=True)
+    old, new, path = given.get("old"), given.get("new", ""), given.get("path", path)
+    was, before = ([], "/dev/null") if old is None else (old.split("\n"), f"a/{path}")
+    diff = unified_diff(was, new.split("\n"), before, f"b/{path}", n=len(was), lineterm="")
+    files = read_changes("".join(f"{line}\n" for line in diff)).files
+    if not files:
+        raise ValueError(f"an example changes nothing: {raw!r:.80}")
+    return replace(files[0], is_whole=True)
 
 
 def path_of(rule: Rule) -> str:
@@ -71,33 +63,26 @@ def path_of(rule: Rule) -> str:
 
 def failures(tried: Sequence[Example], *, timeout_s: float = 300.0) -> list[tuple[Example, set[str]]]:
     """Examples that do not hold, each with the ids of all rules that found something in it. Raises ToolFailed."""
-    pieces, example_of = _pieces(tried)
-    rules = {example.rule.id: example.rule for example in tried}
-    found = [
-        *code.matches(pieces, [rule for rule in rules.values() if rule.languages], timeout_s=timeout_s),
-        *lines.matches(pieces, [rule for rule in rules.values() if not rule.languages]),
+    # All by one run of ast-grep; the number of a piece's hunk is that of its example.
+    shown = [
+        [replace(piece, hunk=at) for piece in spelled(pieces_of([example.change]))]
+        for at, example in enumerate(tried)
     ]
-    matches: dict[int, list[Match]] = {}
-    shown: dict[int, list[Piece]] = {}
-    for match in found:
-        matches.setdefault(example_of[id(match.piece)], []).append(match)
-    for piece in pieces:
-        shown.setdefault(example_of[id(piece)], []).append(piece)
+    pieces = [piece for some in shown for piece in some]
+    rules = {example.rule.id: example.rule for example in tried}
+    matches: list[list[Match]] = [[] for _ in tried]
+    for match in code.matches(pieces, rules.values(), timeout_s=timeout_s):
+        matches[match.piece.hunk].append(match)
+    for match in lines.matches(pieces, rules.values()):
+        matches[match.piece.hunk].append(match)
     wrong = []
-    for at, example in enumerate(tried):
-        findings = compare(matches.get(at, []), shown.get(at, []))
+    for example, found, some in zip(tried, matches, shown, strict=True):
         # An old fault that was edited becomes a note, which is none of the rule's.
-        ids = {each.rule for each in findings if each.weight != "note" or rules[each.rule].weight == "note"}
+        ids = {
+            each.rule
+            for each in compare(found, some)
+            if each.weight != "note" or rules[each.rule].weight == "note"
+        }
         if (example.rule.id in ids) != example.is_bad:
             wrong.append((example, ids))
     return wrong
-
-
-def _pieces(tried: Sequence[Example]) -> tuple[list[Piece], dict[int, int]]:
-    """The pieces of all examples, each with a hunk number of its own; and for each, the number of its example."""
-    pieces, example_of = [], {}
-    for at, example in enumerate(tried):
-        for piece in spelled(pieces_of([example.change])):
-            pieces.append(replace(piece, hunk=at))
-            example_of[id(pieces[-1])] = at
-    return pieces, example_of

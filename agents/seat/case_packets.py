@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from council.agents.messaging.logs import get_logger
-from council.agents.mind import Case, Cost, Mind, Opinion, ShownBallot
+from council.agents.mind import CHECK_ROLE, Case, Cost, Mind, Opinion, ShownBallot
 from council.agents.seat.plan_stream import sayable
 from council.agents.seat.workload import WorkItem
 from council.protocol.packet import canonical_json
@@ -30,6 +30,7 @@ PACKETS_MAX = 500  # that a seat holds for later rounds; an older one is built a
 SESSIONS_MAX = 1_000
 # What is sent of a packet. The journal has the whole texts of proposals and ballots.
 TEXT_CHARS_MAX, ENTRIES_MAX, PACKET_CHARS_MAX = 2_000, 100, 256 * 2**10
+WORD_CHARS_MAX = 500
 CUT = " [cut]"
 
 
@@ -71,10 +72,17 @@ class CasePackets:
     # What the mind calls (``mind.PacketSource``)
 
     async def of(self, case: Case, make: Callable[[], Awaitable[CognitionPacket]]) -> CognitionPacket:
-        """The packet of a case. If there is none yet, it is the one that ``make`` builds."""
-        if case.proposal_id not in self._packets:
+        """The packet of a case. If there is none yet, it is the one that ``make`` builds.
+
+        After a check, it gets the history of a new one, which has the result of the check.
+        """
+        held = self._packets.get(case.proposal_id)
+        if held is None or _checks_in(held) < len(case.checks):
             made = await make()
-            if case.proposal_id not in self._packets:  # no other prompt was faster
+            held = self._packets.get(case.proposal_id)
+            if held is not None:
+                self._put(case.proposal_id, _with_history_of(held, made))
+            else:
                 self._put(case.proposal_id, self._begun(case, made) if self._keeps else made)
         return self._packets[case.proposal_id]
 
@@ -187,6 +195,20 @@ class CasePackets:
             self._packets.popitem(last=False)
 
 
+def _checks_in(packet: CognitionPacket) -> int:
+    """The number of checks whose results are in the packet's history."""
+    return sum(turn.role == CHECK_ROLE for turn in packet.context.relevant_history_snippet)
+
+
+def _with_history_of(packet: CognitionPacket, other: CognitionPacket) -> CognitionPacket:
+    """The packet with the history of ``other``, if that one has more checks; else another prompt was faster."""
+    if _checks_in(other) <= _checks_in(packet):
+        return packet
+    shown = other.context.relevant_history_snippet
+    context = packet.context.model_copy(update={"relevant_history_snippet": shown})
+    return packet.model_copy(update={"context": context})
+
+
 def _call_of(case: Case) -> str:
     """The call that is asked for, the same for the same tool and arguments; "" if there is none."""
     if case.action is None:
@@ -202,10 +224,17 @@ def _text_of(packet: CognitionPacket) -> str:
     return text
 
 
+def _beginning(text: str) -> str:
+    """The first characters of a long text, to the end of a word: half a secret would not be redacted."""
+    text = text[:TEXT_CHARS_MAX]
+    words, _, rest = text.rpartition(" ")
+    return words if words and len(rest) <= WORD_CHARS_MAX else text
+
+
 def _cut(value: Any) -> Any:
     """A JSON value with the beginning of each text, and the last entries of each list and object."""
     if isinstance(value, str):
-        return value if len(value) <= TEXT_CHARS_MAX else value[:TEXT_CHARS_MAX] + CUT
+        return value if len(value) <= TEXT_CHARS_MAX else _beginning(value) + CUT
     if isinstance(value, dict):
         return {key: _cut(value[key]) for key in list(value)[-ENTRIES_MAX:]}
     return [_cut(each) for each in value[-ENTRIES_MAX:]] if isinstance(value, list) else value

@@ -16,6 +16,8 @@ from typing import Any
 from council.agents.messaging import seat_messages
 from council.agents.messaging import spans as tracing
 from council.agents.mind import (
+    CHECK_ROLE,
+    CLAIMED_ROLE,
     Action,
     Case,
     Checked,
@@ -250,8 +252,10 @@ def _case_of(envelope: Envelope, time_left_s: float, checks: Sequence[Mapping[st
     assert isinstance(content, Proposal)
     asks = content.requester
     done = tuple(Checked(**each) for each in checks)
-    turns = [Turn(turn.role, turn.text) for turn in content.history]
-    turns += [Turn("check", f"{each.tool} {json.dumps(each.args)}:\n{each.output}") for each in done]
+    turns = [
+        Turn(CLAIMED_ROLE if turn.role == CHECK_ROLE else turn.role, turn.text) for turn in content.history
+    ]
+    turns += [Turn(CHECK_ROLE, f"{each.tool} {json.dumps(each.args)}:\n{each.output}") for each in done]
     return Case(
         proposal_id=envelope.msg_id,
         proposer=envelope.sender,

@@ -12,7 +12,7 @@ from typing import Literal
 
 from council.agents.mind import Case
 from council.agents.scan.action import WORDS, read_action
-from council.agents.scan.reach import reach
+from council.agents.scan.rows import reach, word_list
 
 Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
 CLAUSES_MAX = 20  # of a summary; more is a story
@@ -20,21 +20,8 @@ TEXT_CHARS_MAX = 20_000  # of arguments and body that are searched for their rea
 
 _GRAVITY: tuple[Kind, ...] = ("destroy", "money", "weaken", "outward", "grant", "change", "none")
 _VERBS: dict[str, Kind] = {verb: kind for kind in _GRAVITY[:-1] for verb in WORDS[f"order_{kind}"]}
-_DATA = re.compile(
-    r"\b(?:databases?|db|tables?|buckets?|volumes?|disks?|clusters?|namespaces?|backups?|snapshots?|records?|"
-    r"users?|accounts?|customers?|data|repo(?:sitory|sitories)?|branch(?:es)?|servers?|instances?|vms?|environments?|"
-    r"ind(?:ex|exes|ices)|topics?|queues?|stacks?|partitions?|tenants?|schemas?|storage|dns|zones?|domains?|projects?|"
-    r"keys?|certificates?|secrets?|logs?|files?|director(?:y|ies)|folders?|history|main|master|everything)\b"
-)
-_CODE = re.compile(
-    r"\b(?:unused|dead|imports?|variables?|comments?|whitespace|functions?|methods?|class(?:es)?|flags?|support|"
-    r"dependenc(?:y|ies)|typos?|parameters?|arguments?|deprecated|redundant|duplicate|lint|warnings?|prints?|"
-    r"log lines?|debug|todos?|"
-    r"from the (?:docs|readme|code)|in the (?:docs|readme)|stale docs|code|tests?(?! \w{0,20}(?:data|bucket)))\b"
-)
-_GUARDS = re.compile(
-    r"\b(?:firewalls?|mfa|2fa|auth(?:entication|orization)?|audit\w{0,6}|monitoring|alert(?:s|ing)?|backups?|encryption|"
-    r"tls|ssl|certificate|rate.?limit\w{0,4}|validation|csrf|branch protection|security|antivirus|signature)\b"
+_DATA, _CODE, _GUARDS = (
+    re.compile(rf"\b(?:{'|'.join(sorted(word_list(name)))})\b") for name in ("data", "code", "guards")
 )
 _SPLIT = re.compile(r"[.;:!?\n]|,? (?:and|then) |, ")
 

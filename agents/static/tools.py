@@ -8,45 +8,33 @@ A name's first verb decides: ``get_payment`` reads, and ``payment_refund`` pays.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import Literal, get_args
 
 from council.agents.mind import Case
 from council.agents.scan.action import WORDS, Argument, ParsedAction, holds_diff, read_action
-from council.agents.scan.personal import words
+from council.agents.scan.rows import word_list
 
 Effect = Literal["deletes", "pays", "sends", "writes"]
 
 _EFFECTS: dict[str, Effect] = {verb: effect for effect in get_args(Effect) for verb in WORDS[effect]}
 _READS = WORDS["reads"]
-_CONJUNCTIONS = words("and or then")
+_CONJUNCTIONS = frozenset({"and", "or", "then"})
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PARTS = re.compile(r"__|[.:/]")
 
-# Arguments that say what a tool of any name does.
-_METHOD_KEYS = words("method http_method verb")
 _METHODS: dict[str, Effect] = {"post": "sends", "put": "writes", "patch": "writes", "delete": "deletes"}
-_ACT_KEYS = words("action operation op function tool method")
-_ACT_CHARS_MAX = 60
+_ACT_CHARS_MAX = 60  # of an argument that names an operation
 _MUTATION = re.compile(r"\s*mutation\b")
-# Pairs of arguments: a sum and who gets it, a text and who gets that.
-_GIVEN: tuple[tuple[Effect, frozenset[str], frozenset[str]], ...] = (
-    (
-        "pays",
-        words("amount amount_cents price total sum"),
-        words("recipient payee iban beneficiary destination"),
-    ),
-    ("sends", words("to"), words("subject body message")),
-    (
-        "sends",
-        words("recipient recipients channel phone phone_number"),
-        words("message text body subject content html"),
-    ),
+# Pairs of arguments by lists of their names: a sum and who gets it, a text and who gets that.
+_GIVEN: tuple[tuple[Effect, str, str], ...] = (
+    ("pays", "sum_keys", "payee_keys"),
+    ("sends", "mail_to_keys", "mail_text_keys"),
+    ("sends", "receiver_keys", "message_keys"),
 )
 
 _FILE_WORDS = WORDS["file_words"]
 _DIFF_WORDS = _FILE_WORDS | WORDS["diff_words"]
-_PATHS = words("path file filename file_path")
-_DIFF_KEYS = words("patch patches diff diffs")
 
 
 def effect_of(case: Case) -> tuple[Effect, str] | None:
@@ -68,12 +56,18 @@ def _changes_files(action: ParsedAction, name: str) -> bool:
     if said <= _DIFF_WORDS and any(action.applies(each) and _is_diff(each) for each in action.args):
         return True
     is_writer = said <= _FILE_WORDS and bool(said & WORDS["writes_files"])
-    return is_writer and not action.sends and any(argument.key.lower() in _PATHS for argument in action.args)
+    return (
+        is_writer
+        and not action.sends
+        and any(argument.key.lower() in word_list("file_keys") for argument in action.args)
+    )
 
 
 def _is_diff(argument: Argument) -> bool:
     key = {word.lower() for word in _WORD.findall(argument.key)}
-    return holds_diff(argument.text) or "*** Begin Patch" in argument.text or bool(key & _DIFF_KEYS)
+    return (
+        holds_diff(argument.text) or "*** Begin Patch" in argument.text or bool(key & word_list("diff_keys"))
+    )
 
 
 def _named(name: str) -> list[list[str]]:
@@ -89,20 +83,11 @@ def _by_name(name: str) -> tuple[Effect, str] | None:
 def _verbs(name: str) -> list[str]:
     """The verbs of the name's last part, one for each clause; if it has none, those of the part before."""
     for part in reversed(_named(name)[-2:]):
-        if found := list(filter(None, map(_verb_of, _clauses(part)))):
+        # A conjunction separates clauses: find_or_create, search_and_replace.
+        clauses = [list(words) for is_link, words in groupby(part, _CONJUNCTIONS.__contains__) if not is_link]
+        if found := list(filter(None, map(_verb_of, clauses))):
             return found
     return []
-
-
-def _clauses(part: list[str]) -> list[list[str]]:
-    """A part of a name, by its conjunctions: ``find_or_create``, ``search_and_replace``."""
-    found: list[list[str]] = [[]]
-    for word in part:
-        if word in _CONJUNCTIONS:
-            found.append([])
-        else:
-            found[-1].append(word)
-    return found
 
 
 def _verb_of(clause: list[str]) -> str | None:
@@ -120,9 +105,9 @@ def _by_arguments(action: ParsedAction) -> tuple[Effect, str] | None:
     """By an argument that names an HTTP method or an operation, whatever the tool is called."""
     for key, text, _ in action.args:
         name = key.lower()
-        if name in _METHOD_KEYS and (effect := _METHODS.get(text.lower())):
+        if name in word_list("method_keys") and (effect := _METHODS.get(text.lower())):
             return effect, text
-        if name in _ACT_KEYS and len(text) <= _ACT_CHARS_MAX and (found := _by_name(text)):
+        if name in word_list("operation_keys") and len(text) <= _ACT_CHARS_MAX and (found := _by_name(text)):
             return found
         if name == "query" and _MUTATION.match(text):
             return "writes", "mutation"
@@ -133,7 +118,8 @@ def _by_what_it_is_given(action: ParsedAction, name: str) -> tuple[Effect, str] 
     """By a pair of arguments, unless the tool's name says that it reads."""
     keys = {argument.key.lower() for argument in action.args}
     if _READS.isdisjoint(_verbs(name)):
-        for effect, one, other in _GIVEN:
-            if keys & one and keys & other:
-                return effect, f"{min(keys & one)} and {min(keys & other)}"
+        for effect, *pair in _GIVEN:
+            given = [keys & word_list(name) for name in pair]
+            if all(given):
+                return effect, " and ".join(map(min, given))
     return None

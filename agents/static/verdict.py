@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from council.agents.mind import Case, Observation, Opinion, Stream
+from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
 from council.agents.scan.finding import Family
 from council.agents.scan.own import NOTHING, Own
 from council.agents.scan.scan import Findings, scan
@@ -35,11 +35,15 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def says(mark: str, vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
+    """An opinion whose reason begins with the mark of a kind of checks."""
+    return Opinion(vote, (mark + reason)[:REASON_CHARS_MAX], confidence, risk)
+
+
 def stops(seen: Findings, families: Collection[Family], mark: str) -> Opinion | None:
     """A no of high risk, if a finding of these families stops the proposal."""
-    if found := seen.of("stop", families):
-        return Opinion("no", (mark + listed(found))[:REASON_CHARS_MAX], SURE, "high")
-    return None
+    found = seen.of("stop", families)
+    return says(mark, "no", listed(found), SURE, "high") if found else None
 
 
 def asks(seen: Findings, families: Collection[Family], mark: str) -> Opinion | None:
@@ -48,6 +52,17 @@ def asks(seen: Findings, families: Collection[Family], mark: str) -> Opinion | N
         reason = f"a human should look: {listed(found)}"[: REASON_CHARS_MAX - len(mark)]
         return Opinion("no", mark + reason, 0.65, "med", escalate=reason)
     return None
+
+
+class StaticMind:
+    """What the built-in minds share. ``own`` are the user's rules (the setting ``rules``)."""
+
+    def __init__(self, *, own: Own = NOTHING) -> None:
+        self.own = own
+
+    def observe(self, case: Case, stream: Stream) -> Observation:
+        """Interrupts a stream that would be a high risk in a proposal (rules 3.1). No text in it makes it raise."""
+        return observed(case, stream, self.own)
 
 
 def observed(case: Case, stream: Stream, own: Own = NOTHING) -> Observation:

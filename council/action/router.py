@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
-from council.action.redact import Filter
+from council.action.redact import Filter, Redacted
 from council.protocol.answer.markers import Block, Marker
 from council.protocol.cognition.parts import OutputRouting
 from council.protocol.cognition.vocabulary import OutputDestination
@@ -67,16 +67,24 @@ class Router:
         ``id`` is the answer's; a message's id is made of it, so that the same answer sent again has the same ids.
         Returns the messages that were made.
         """
-        made = []
+        made: list[Message] = []
         for number, block in enumerate(blocks):
             redacted = self._filter.redact(block.text)
-            for channel, channel_id, reply_to in self._targets(block.marker, routing):
-                message = Message(
-                    f"{id}:{number}:{channel}:{channel_id or ''}", channel, block.marker, redacted.text,
-                    redacted.counts, channel_id, reply_to,
-                )  # fmt: skip
-                made.append(message)
-                self._sinks[channel](message)
+            made += self.send_redacted(f"{id}:{number}", block.marker, redacted, routing)
+        return tuple(made)
+
+    def send_redacted(
+        self, id: str, marker: Marker, redacted: Redacted, routing: OutputRouting | None = None
+    ) -> tuple[Message, ...]:
+        """Like ``send``, for one text that is redacted already, as a ``Redactor`` does with a stream."""
+        made = []
+        for channel, channel_id, reply_to in self._targets(marker, routing):
+            message = Message(
+                f"{id}:{channel}:{channel_id or ''}", channel, marker, redacted.text, redacted.counts, channel_id,
+                reply_to,
+            )  # fmt: skip
+            made.append(message)
+            self._sinks[channel](message)
         return tuple(made)
 
     def _targets(

@@ -87,8 +87,10 @@ class AsyncCouncil:
     A thread creates the council, so that the loop is not blocked.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, place: tuple[int, int] | None = None) -> None:
+        """``place``: its number in a pool, and the size of the pool."""
         self._handle = handle
+        self._place = place
 
     @functools.cached_property
     def _requester(self) -> dict[str, str]:
@@ -193,6 +195,7 @@ class AsyncCouncil:
         return new_proposal(
             self.sender,
             content,
+            self._place,
             confidence=confidence,
             risk_level=risk,
             metadata=spans.carried(self._handle.spans),

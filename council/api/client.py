@@ -80,10 +80,10 @@ class Council:
     - ``Council.launch()``: a council on Ray that ends with this object.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, place: tuple[int, int] | None = None) -> None:
         self._handle = handle
         self._wait = handle.wait
-        self.aio = AsyncCouncil(handle)
+        self.aio = AsyncCouncil(handle, place)
 
     # Connecting
 

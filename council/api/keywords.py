@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import (
 
 from council.agents.messaging.ids import new_id
 from council.agents.mind import Action
-from council.core.state import ActionStage, Decision, RiskLevel
+from council.core.state import ActionStage, Decision, RiskLevel, council_of
 from council.protocol.errors import CallerError, ConfigError, EnvelopeError
 
 if TYPE_CHECKING:
@@ -206,15 +207,20 @@ ARGUMENTS = {
     "content.time_budget_s": "timeout_s",
     "risk_level": "risk",
     **{
-        f"content.{name}": name for name in ("summary", "body", "action", "wait_for", "supersedes", "history")
+        f"content.{name}": name
+        for name in ("summary", "body", "action", "wait_for", "supersedes", "history", "key")
     },
 }
 
 
-def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelope:
+def new_proposal(
+    sender: str, content: Mapping[str, Any], place: tuple[int, int] | None = None, **more: Any
+) -> Envelope:
     """A PROPOSAL envelope with the present time, and a new id or the one of its key.
 
-    Raises EnvelopeError, whose message names the arguments of ``Council.draft``.
+    In a pool the id must belong to the council at ``place``, its number and the pool's size. A key whose id does not
+    is numbered, so the same key gives the same id again. Raises EnvelopeError, whose message names the arguments of
+    ``Council.draft``.
     """
     # pydantic, which the command line's help does not need
     from council.protocol.envelope import Envelope, id_of_key
@@ -222,9 +228,13 @@ def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelo
 
     about = {"timestamp": datetime.now(UTC), "sender": sender, "role": "proposer", "type": "PROPOSAL"}
     key = content.get("key")
-    msg_id = id_of_key(sender, key) if isinstance(key, str) else new_id()
+    for attempt in itertools.count(1):  # in a pool, about as many as it has councils
+        own = f"{key} #{attempt}" if isinstance(key, str) and attempt > 1 else key
+        msg_id = id_of_key(sender, own) if isinstance(own, str) else new_id()
+        if place is None or council_of(msg_id, place[1]) == place[0]:
+            break
     try:
-        return Envelope.build(msg_id=msg_id, content=content, **about, **more)
+        return Envelope.build(msg_id=msg_id, content={**content, "key": own}, **about, **more)
     except EnvelopeError as error:
         raise renamed(error, ARGUMENTS) from None
 

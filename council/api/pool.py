@@ -19,14 +19,16 @@ import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
+from council.action.tool import Tool
 from council.agents.messaging.ids import new_id
 from council.agents.mind import Action
+from council.api.acting import RUN_S, TTL_S, ActionResult, tool
 from council.api.aio import AsyncCouncil, decision_or_error
-from council.api.client import Council, blocking, blocking_many
+from council.api.client import Council, at_once, blocking, blocking_many
 from council.api.guard import guard
 from council.api.handle import Handle, connect, in_process, launch
 from council.api.keywords import (
@@ -93,21 +95,31 @@ def id_of(decision: Decision | str) -> str:
     return escalated_by(decision)[0]
 
 
-def drafted(
-    councils: Sequence[AsyncCouncil], summary: str, body: str, key: str | None, details: Details
-) -> Envelope:
-    """See ``CouncilPool.draft``."""
-    envelope = councils[0].draft(summary, body, **details)
-    count, superseded = len(councils), details.get("supersedes")
-    wanted = {council_of(each, count) for each in (key, superseded) if each is not None}
+class Keys(TypedDict, total=False):
+    """The two keys of a proposal; see ``AsyncPool.draft``."""
+
+    key: str | None
+    idempotency_key: str | None
+
+
+def chosen(
+    councils: Sequence[AsyncCouncil],
+    key: str | None,
+    idempotency_key: str | None,
+    superseded: str | None = None,
+) -> AsyncCouncil:
+    """The council of ``key`` or of the superseded proposal, else that of ``idempotency_key``, else any.
+
+    Raises CallerError if the first two belong to different councils.
+    """
+    wanted = {council_of(str(each), len(councils)) for each in (key, superseded) if each is not None}
     if len(wanted) > 1:
         raise CallerError(
             f"{superseded} belongs to another council than the key {key!r:.80}: leave the key out, or give "
             "the one that it was proposed with"
         )
-    while wanted and council_of(envelope.msg_id, count) not in wanted:  # about ``count`` attempts
-        envelope = envelope.model_copy(update={"msg_id": new_id()})
-    return envelope
+    other = new_id() if idempotency_key is None else str(idempotency_key)
+    return councils[wanted.pop() if wanted else council_of(other, len(councils))]
 
 
 def _routed(
@@ -135,11 +147,48 @@ class AsyncPool:
     def _of(self, about: Decision | str) -> AsyncCouncil:
         return self._councils[council_of(id_of(about), len(self._councils))]
 
-    def _addressed(self, proposal: str | Envelope, body: str, key: str | None, details: Details) -> Envelope:
+    @checked
+    def draft(
+        self,
+        summary: str,
+        body: str = "",
+        *,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        action: Action | Mapping[str, Any] | None = None,
+        wait_for: Literal["decisive", "all"] | None = None,
+        timeout_s: float | None = None,
+        supersedes: str | None = None,
+        history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
+    ) -> Envelope:
+        """Like ``Council.draft``. The council is that of ``key`` or of the superseded proposal, otherwise any.
+
+        ``idempotency_key`` is the ``key`` of ``Council.draft``: the caller's own name for the proposal. Whoever gives
+        both gives both again. Raises CallerError if the key and the superseded proposal belong to different councils.
+        """
+        council = chosen(self._councils, key, idempotency_key, supersedes)
+        return council.draft(
+            summary,
+            body,
+            risk=risk,
+            confidence=confidence,
+            action=action,
+            wait_for=wait_for,
+            timeout_s=timeout_s,
+            supersedes=supersedes,
+            history=history,
+            requester=requester,
+            key=idempotency_key,
+        )
+
+    def _addressed(self, proposal: str | Envelope, body: str, keys: Keys, details: Details) -> Envelope:
         """A proposal as a draft, with an id of the council that it belongs to."""
         if not isinstance(proposal, Envelope):
-            return drafted(self._councils, proposal, body, key, details)
-        if body or details != PLAIN or key is not None:
+            return self.draft(proposal, body, **keys, **details)
+        if body or details != PLAIN or any(each is not None for each in keys.values()):
             raise CallerError("a drafted proposal is complete: give its details, and its key, to draft")
         return proposal
 
@@ -150,6 +199,7 @@ class AsyncPool:
         body: str = "",
         *,
         key: str | None = None,
+        idempotency_key: str | None = None,
         risk: RiskLevel = "low",
         confidence: float = 1.0,
         action: Action | Mapping[str, Any] | None = None,
@@ -161,7 +211,10 @@ class AsyncPool:
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
     ) -> Decision:
-        """Like ``Council.propose``. All proposals of one ``key`` go to the same council."""
+        """Like ``Council.propose``. All proposals of one ``key`` go to the same council.
+
+        The same ``idempotency_key`` from the same ``sender`` gets the same decision, also after a restart.
+        """
         details: Details = {
             "risk": risk,
             "confidence": confidence,
@@ -172,7 +225,8 @@ class AsyncPool:
             "history": history,
             "requester": requester,
         }
-        envelope = self._addressed(proposal, body, key, details)
+        keys: Keys = {"key": key, "idempotency_key": idempotency_key}
+        envelope = self._addressed(proposal, body, keys, details)
         return await self._of(envelope.msg_id).propose(
             envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
         )
@@ -208,11 +262,60 @@ class AsyncPool:
         }
         check_many(proposals)
         envelopes = [
-            self._addressed(each, "", None, PLAIN if isinstance(each, Envelope) else details)
+            self._addressed(each, "", {}, PLAIN if isinstance(each, Envelope) else details)
             for each in proposals
         ]
         proposing = (self._of(each.msg_id).propose(each, wait_for_human=wait_for_human) for each in envelopes)
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
+
+    @checked
+    async def act(
+        self,
+        tool: str,
+        args: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        summary: str = "",
+        body: str = "",
+        risk: RiskLevel = "low",
+        confidence: float = 1.0,
+        timeout_s: float | None = None,
+        history: History | None = None,
+        requester: Requester | Mapping[str, str | None] | None = None,
+        wait_for_human: bool = False,
+        human_timeout_s: float | None = None,
+        run_timeout_s: float = RUN_S,
+        ttl_s: float = TTL_S,
+    ) -> ActionResult:
+        """Like ``Council.act``. The council is that of ``key``, otherwise any.
+
+        With ``idempotency_key``, a call under the same ``sender`` and keys gets the result of the first run.
+        """
+        council = chosen(self._councils, key, idempotency_key)
+        return await council.act(
+            tool,
+            args,
+            summary=summary,
+            body=body,
+            risk=risk,
+            confidence=confidence,
+            timeout_s=timeout_s,
+            history=history,
+            requester=requester,
+            key=idempotency_key,
+            wait_for_human=wait_for_human,
+            human_timeout_s=human_timeout_s,
+            run_timeout_s=run_timeout_s,
+            ttl_s=ttl_s,
+        )
+
+    def register(self, tool: Tool) -> None:
+        """Adds a tool to each council, as ``tool`` does. Raises CallerError if there is one of its name."""
+        for council in self._councils:
+            council.register(tool)
+
+    tool = tool
 
     cancel = _routed(AsyncCouncil.cancel)
     report = _routed(AsyncCouncil.report)
@@ -243,7 +346,7 @@ class CouncilPool:
 
     def __init__(self, name: str, handles: Sequence[Handle]) -> None:
         self.name = name
-        self.councils = tuple(Council(handle) for handle in handles)
+        self.councils = tuple(Council(handle, (at, len(handles))) for at, handle in enumerate(handles))
         self._handles = handles
         # A loop of the pool's own, so that no council waits for another.
         self._background = Background(f"pool-{name}")
@@ -350,39 +453,10 @@ class CouncilPool:
             raise
         return self._background.wait(coroutine)
 
-    @checked
-    def draft(
-        self,
-        summary: str,
-        body: str = "",
-        *,
-        key: str | None = None,
-        risk: RiskLevel = "low",
-        confidence: float = 1.0,
-        action: Action | Mapping[str, Any] | None = None,
-        wait_for: Literal["decisive", "all"] | None = None,
-        timeout_s: float | None = None,
-        supersedes: str | None = None,
-        history: History | None = None,
-        requester: Requester | Mapping[str, str | None] | None = None,
-    ) -> Envelope:
-        """Like ``Council.draft``. The council is that of ``key`` or of the superseded proposal, otherwise any.
-
-        Raises CallerError if the key and the superseded proposal belong to different councils.
-        """
-        details: Details = {
-            "risk": risk,
-            "confidence": confidence,
-            "action": action,
-            "wait_for": wait_for,
-            "timeout_s": timeout_s,
-            "supersedes": supersedes,
-            "history": history,
-            "requester": requester,
-        }
-        return drafted(self._councils, summary, body, key, details)
-
+    draft = at_once(AsyncPool.draft)
+    register = at_once(AsyncPool.register)
     propose = blocking(AsyncPool.propose)
+    act = blocking(AsyncPool.act)
     cancel = blocking(AsyncPool.cancel)
     report = blocking(AsyncPool.report)
     answer = blocking(AsyncPool.answer)
@@ -393,6 +467,7 @@ class CouncilPool:
     propose_many = blocking_many(AsyncPool.propose_many)
 
     guard = guard
+    tool = tool
 
     def close(self) -> None:
         """Closes all of them, even if one raises; see ``Council.close``."""

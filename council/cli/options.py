@@ -98,6 +98,14 @@ Inline = Annotated[
 Launch = Annotated[
     bool, typer.Option("--launch", help="Start a council on Ray for this command.", rich_help_panel=_HERE)
 ]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="Your own name for the proposal: the same key again gets the same decision.",
+    ),
+]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", help="How long the seats may deliberate.")
 ]

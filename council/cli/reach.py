@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from council.cli.report import Report, UsageFault
 from council.kinds.text import clean
@@ -26,6 +26,7 @@ How = Literal["connected", "launched", "inline"]
 # If no council is up, a command asks for one or --inline, runs one itself, or asks for one.
 Sole = Literal["error", "inline", "running"]
 
+NAME_CHARS_MAX = 64  # of a client
 # The keys of a seat that say which key is sent where.
 _OF_A_KEY = ("base_url", "api_key_env", "api_key_file")
 
@@ -36,7 +37,8 @@ class Where:
 
     Without ``trusts_folder`` no configuration is looked for around the working folder: a change under review must not
     choose the seats that review it, or a class that is imported. ``rules`` are the texts of rules for a council of
-    this command's own, unless the configuration names others.
+    this command's own, unless the configuration names others. ``keyed``: the client has the same name each time, so
+    that it finds a proposal of an earlier command by its key.
     """
 
     config: Path | None = None
@@ -49,6 +51,7 @@ class Where:
     ship: bool = False
     dashboard: bool = False
     rules: tuple[tuple[str, str], ...] = ()
+    keyed: bool = False
     _loaded: Loaded | None = field(default=None, init=False)
 
     def loaded(self) -> Loaded:
@@ -78,6 +81,20 @@ class Where:
         if config.rules is not None or not self.rules:
             return config
         return with_charter_files(config, replace(charter_files_of(config), rules=self.rules))
+
+    def client(self) -> dict[str, Any]:
+        """The name and key of this command's client, if it has the same ones each time. Raises OperatorError."""
+        if not self.keyed:
+            return {}
+        from council.config.human_keys import current_user
+        from council.runtime.journals import sender_key
+
+        sender = f"cli-{current_user()}"[:NAME_CHARS_MAX]
+        # A council in memory that is up also knows the name, so the key is kept whatever the store is.
+        return {
+            "sender": sender,
+            "key": sender_key(self.loaded().config.model_copy(update={"store": None}), sender),
+        }
 
     def found_here(self, key: str) -> str | None:
         """The file found around the working folder that gives a value; None if the user named the file.
@@ -156,7 +173,7 @@ def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
         if config.ray_address is not None or known.running(config.name) is not None:
             with waiting(report, f"connecting to {config.name}"):
                 neutral_folder()
-                return Council.connect(config=config), "connected"
+                return Council.connect(config=config, **where.client()), "connected"
         if sole != "inline" or where.name is not None:
             known.located(config.name)  # it may have crashed
             raise _not_up(config.name, sole)
@@ -171,12 +188,12 @@ def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     if where.launch:
         with waiting(report, "starting a council on Ray"):
             neutral_folder()
-            return Council.launch(config), "launched"
+            return Council.launch(config, **where.client()), "launched"
     if not where.inline:
         if (kept := known.read(config.name)) is not None:  # and does not run
             report.note(kept.crashed().message)
         report.note("no council is up: one in this process decides (see council review --help)")
-    return Council.inline(config), "inline"
+    return Council.inline(config, **where.client()), "inline"
 
 
 def _not_up(name: str, sole: Sole) -> Exception:

@@ -208,7 +208,6 @@ def on_checked(state: CouncilState, proposal: Proposal, outcome: str, text: str,
     if outcome != "ok":
         return to_human(state, checked, "check_failed", now, f"{check.seat} asked for {check}")
     active, what = state.active(), proposal.what
-    reason = escalation.for_submission(what)
     again = replace(
         checked,
         stage="deliberating",
@@ -219,13 +218,22 @@ def on_checked(state: CouncilState, proposal: Proposal, outcome: str, text: str,
         lost={},
         asked_again={},
         interrupts={},
-        escalated_for=(reason,) if reason else (),
+        escalated_for=_still_escalated_for(state.rules, proposal),
         absent=None,
         ruling=None,
     )
     after, effects = conclude(state, again, now)
     deliver = [DeliverProposal(name, what.proposal_id) for name in state.rules.seats if name in active]
     return after, [*deliver, *effects]
+
+
+def _still_escalated_for(rules: Rules, proposal: Proposal) -> tuple[str, ...]:
+    """The reasons to ask Prime that hold after a check: all but those of the ballots, which are cast anew."""
+    own = escalation.for_submission(proposal.what)
+    if rules.keeps_escalation is not True:
+        return (own,) if own else ()
+    of_ballots = {escalation.for_ballot(ballot) for ballot in proposal.ballots}
+    return tuple(reason for reason in proposal.escalated_for if reason == own or reason not in of_ballots)
 
 
 def _ask_prime(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded:

@@ -206,6 +206,7 @@ class Rules(Value, frozen=True):
     ``lost_at_once``: a human is asked at once if lost ballots make a quorum impossible (rules 1.5). It is unset, and
     not written, in a journal that is older than this rule: its proposals waited for their deadlines.
     ``asks_outcome``, unset likewise: a human is asked about each use of a token with an unknown outcome (rules 5).
+    ``keeps_escalation``, unset likewise: a check undoes no escalation that another seat or the observer asked for.
     """
 
     seats: tuple[str, ...]
@@ -224,6 +225,7 @@ class Rules(Value, frozen=True):
     pool: tuple[int, int] | None = None
     lost_at_once: bool | msgspec.UnsetType = msgspec.UNSET
     asks_outcome: bool | msgspec.UnsetType = msgspec.UNSET
+    keeps_escalation: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):

@@ -13,20 +13,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from council.core.escalation import RISKS
 from council.core.state import (
-    CHECK_S,
     CHECKS_MAX,
-    RESULT_GRACE_S,
     ActionReport,
     Answer,
     Ballot,
     Check,
     Decision,
     Escalation,
-    RiskLevel,
     Ruling,
-    Spend,
     Submission,
     Terms,
     UseRequest,
@@ -35,13 +30,13 @@ from council.core.state import (
     total,
     unsure,
 )
-from council.governance import machine
+from council.governance import machine, payloads
 from council.governance.episode import Episode
 from council.governance.invariants import CONSEQUENTIAL
-from council.governance.ledger import WRITING
+from council.governance.payloads import Case
 from council.protocol.errors import Refused
 from council.protocol.models import time_text
-from council.protocol.omen import Packet, read_packet, stakes_level
+from council.protocol.omen import Packet, read_packet
 
 OUTCOMES: Mapping[str, str] = {
     "approved": "ACT",
@@ -49,18 +44,6 @@ OUTCOMES: Mapping[str, str] = {
     "cancelled": "CANCEL",
     "deferred": "DEFER",
 }
-# The trigger of each reason for which a human is asked. Of the others, ``_trigger`` says it.
-TRIGGERS = {
-    "tie": "contradiction_unresolved",
-    "quorum_lost": "contradiction_unresolved",
-    "budget_unmet": "budget_insufficient",
-    "user_approval": "user_override_required",
-    "check_failed": "tools_degraded_critical",
-}
-# A confidence below this is a medium uncertainty; below the core's floor it is a high one.
-SURE = 0.7
-NAMED_MAX = 20
-_IMPACT = {"low": "LOW", "med": "MEDIUM", "high": "HIGH"}
 _STATUS = {"ok": "SUCCESS", "failed": "FAILURE", "cancelled": "CANCELLED"}
 _TELLS_BELIEFS = ("S1_SENSE", "S2_MODEL", "S3_DECIDE", "S7_REVIEW")
 
@@ -84,22 +67,6 @@ class Kept(Protocol):
     def escalations(self) -> tuple[Escalation, ...]: ...
     @property
     def more(self) -> dict[str, str | None]: ...
-
-
-class Case(msgspec.Struct, frozen=True):
-    """The grounds of a decision or an escalation."""
-
-    ballots: tuple[Ballot, ...] = ()
-    ruling: Ruling | None = None
-    answer: Answer | None = None
-    spent: Spend = Spend()
-    missing: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether Prime confirmed it, or a human approved it."""
-        by_prime = self.ruling is not None and self.ruling.ruling == "confirm" and self.answer is None
-        return by_prime or (self.answer is not None and self.answer.approve)
 
 
 def episode_of(proposal_id: str, records: Iterable[Kept]) -> list[Packet]:
@@ -194,7 +161,7 @@ class _Telling:
     def _ballot(self, data: Mapping[str, Any]) -> None:
         """A ballot. A late one that would have escalated the proposal is an alert too, and revokes (rules 1.7)."""
         ballot = msgspec.convert(data["ballot"], Ballot)
-        value = _said(ballot) | {"vote": ballot.vote}
+        value = payloads.said(ballot) | {"vote": ballot.vote}
         is_late = self._decision is not None
         told = self._believe("council", ballot.seat, value)
         if told is not None:
@@ -211,7 +178,7 @@ class _Telling:
 
     def _ruling(self, data: Mapping[str, Any]) -> None:
         ruling = msgspec.convert(data["ruling"], Ruling)
-        told = self._believe("council", "ruling", _said(ruling) | {"ruling": ruling.ruling})
+        told = self._believe("council", "ruling", payloads.said(ruling) | {"ruling": ruling.ruling})
         if told is not None:
             self._told[ruling.msg_id] = told.header.packet_id
         self._case = msgspec.structs.replace(self._case, ruling=ruling)
@@ -251,31 +218,15 @@ class _Telling:
             summary = f"the token is used again, in {self._episode.state}"
             self._alert("contract_violation", "WARNING", summary, "look at what the tool changes")
             return
-        allowed = set(request.operations)
-        writes = bool(allowed & WRITING)
-        payload = {
-            "task_id": f"task_{request.use_id}",
-            "task_type": "tool_write" if writes else "tool_read",
-            "execution_method": {
-                "method": "tool",
-                "tool_id": request.tool,
-                "tool_params": {
-                    "arguments_digest": request.arguments,
-                    "resources": list(request.resources),
-                },
-            },
-            "tool_safety_class": ("MIXED" if "read" in allowed else "WRITE") if writes else "READ",
-            "authorization_token_id": request.token_id,
-            "timeout_seconds": math.ceil(terms.timeout_s + RESULT_GRACE_S),
-            "retry_policy": {"max_retries": 0},
-        }
+        payload = payloads.directive(request, terms)
         self._uses[request.use_id] = _Use(request, self._write("TaskDirectivePacket", 5, payload))
 
     def _check_begun(self, request: UseRequest) -> None:
         """A use for a check before the decision: the decision VERIFY_FIRST, its plan, and a READ directive."""
         acts = (self._case.ruling, *self._case.ballots)
         asked = (act.check for act in acts if act is not None and isinstance(act.check, Check))
-        check = next((each for each in asked if each.digest == request.arguments), None)
+        wanted = request.tool, request.arguments
+        check = next((each for each in asked if (each.tool, each.digest) == wanted), None)
         if check is None or self._episode.state not in ("S1_SENSE", "S2_MODEL"):
             summary = f"{request.tool} is run for a check, in {self._episode.state}"
             self._alert("contract_violation", "WARNING", summary, "look at who asked for the check")
@@ -283,37 +234,9 @@ class _Telling:
         why = f"{check.seat} asks for a check first: {check.why}"
         self._decide("VERIFY_FIRST", why)
         assert self._decision is not None
-        target = {
-            "target_id": f"target_{request.use_id}",
-            "description": str(check),
-            "assumption_text": check.why or why,
-            "is_load_bearing": True,
-            "verification_method": "run the tool and show all seats its output",
-            "tool_id": request.tool,
-            "tool_safety": "READ",
-            "success_criteria": "the tool succeeds",
-            "failure_action": "escalate",
-        }
-        plan = {
-            "plan_id": f"plan_{request.use_id}",
-            "triggering_decision_id": self._decision.header.packet_id,
-            "plan_summary": why,
-            "targets": [target],
-            "max_verification_time_seconds": math.ceil(CHECK_S),
-            "max_tool_calls": 1,
-            "on_all_success": "decide again",
-            "on_any_failure": "escalate",
-        }
+        plan = payloads.check_plan(request, check, why, self._decision.header.packet_id)
         self._write("VerificationPlanPacket", 5, plan)
-        params = {"arguments_digest": request.arguments, "arguments": check.args}
-        payload = {
-            "task_id": f"task_{request.use_id}",
-            "task_type": "tool_read",
-            "execution_method": {"method": "tool", "tool_id": request.tool, "tool_params": params},
-            "tool_safety_class": "READ",
-            "timeout_seconds": math.ceil(CHECK_S + RESULT_GRACE_S),
-            "retry_policy": {"max_retries": 0},
-        }
+        payload = payloads.check_directive(request, check)
         directive = self._write("TaskDirectivePacket", 5, payload)
         self._uses[request.use_id] = _Use(request, directive, check=check)
 
@@ -322,21 +245,16 @@ class _Telling:
         use.is_over = True
         assert use.check is not None
         status = {"ok": "SUCCESS", "failed": "FAILURE"}.get(outcome, "CANCELLED")
-        payload: dict[str, Any] = {
-            "task_id": use.directive.payload.task_id,
-            "directive_packet_id": use.directive.header.packet_id,
-            "result_status": status,
-            "execution_metadata": {"tool_calls_used": 1, "retry_count": 0},
-        }
+        payload = payloads.result(use.directive, status)
         if status == "FAILURE":
-            payload["error_details"] = _error(text)
+            payload["error_details"] = payloads.error(text)
         self._write("TaskResultPacket", 6, payload)
         if status != "SUCCESS":
             return
         found = {"outcome": outcome, "text": text, "asked_by": use.check.seat}
         observed = {"observation_type": "tool_output", "data": found, "source_tool": use.request.tool}
         self._write("ObservationPacket", 6, observed, observed=True)
-        self._write("BeliefUpdatePacket", 5, _belief("action", "check", found))
+        self._write("BeliefUpdatePacket", 5, payloads.belief("action", "check", found))
         self._case, self._decision = Case(), None
 
     def _result(self, data: Mapping[str, Any]) -> None:
@@ -363,23 +281,18 @@ class _Telling:
             "exit_code": result.exit_code,
             "output_sha256": result.output,
         }
-        payload: dict[str, Any] = {
-            "task_id": use.directive.payload.task_id,
-            "directive_packet_id": use.directive.header.packet_id,
-            "result_status": _STATUS[result.outcome],
-            "execution_metadata": {"tool_calls_used": 1, "retry_count": 0},
-        }
+        payload = payloads.result(use.directive, _STATUS[result.outcome])
         if result.outcome == "ok":
             payload["result_data"] = found
         elif result.outcome == "failed":
-            payload["error_details"] = _error(result.text)
+            payload["error_details"] = payloads.error(result.text)
         self._write("TaskResultPacket", 6, payload)
         observed = {"observation_type": "tool_output", "data": found, "source_tool": use.request.tool}
         self._write("ObservationPacket", 6, observed)
         own = [each for each in self._uses.values() if each.check is None]
         if len(own) >= self._terms()[1].uses and all(each.is_over for each in own):
             change = {"outcome": result.outcome, "executor": result.executor}
-            self._write("BeliefUpdatePacket", 5, _belief("action", "outcome", change))
+            self._write("BeliefUpdatePacket", 5, payloads.belief("action", "outcome", change))
 
     def _timed_out(self, data: Mapping[str, Any]) -> None:
         use = self._uses.get(data["use_id"])
@@ -405,10 +318,14 @@ class _Telling:
         self._ask_outcome(use.request, summary)
 
     def _ask_outcome(self, request: UseRequest, summary: str) -> None:
-        tool, where = request.tool, _named(request.resources) or "what the tool changes"
+        tool, where = request.tool, payloads.named(request.resources) or "what the tool changes"
         options = [
-            _option("approve", f"Confirm that {tool} ran", "its result counts as ok", "it may not be done"),
-            _option("reject", f"{tool} did not run", "it may be proposed again", "it may be done twice"),
+            payloads.option(
+                "approve", f"Confirm that {tool} ran", "its result counts as ok", "it may not be done"
+            ),
+            payloads.option(
+                "reject", f"{tool} did not run", "it may be proposed again", "it may be done twice"
+            ),
         ]
         gaps = [{"gap": f"whether {tool} ran", "impact_if_unknown": "it may be done twice, or not at all"}]
         step = {"step": f"Look at {where}", "rationale": summary}
@@ -445,8 +362,10 @@ class _Telling:
         self._grounded()
         self._decide("ESCALATE", why)
         options = [
-            _option("approve", "Approve it", "what was asked for is done", "no seat stands behind it"),
-            _option("reject", "Reject it", "nothing is changed", "what was asked for is not done"),
+            payloads.option(
+                "approve", "Approve it", "what was asked for is done", "no seat stands behind it"
+            ),
+            payloads.option("reject", "Reject it", "nothing is changed", "what was asked for is not done"),
         ]
         gaps = [{"gap": "what the missing seats would say", "impact_if_unknown": why}]
         self._escalate("contradiction_unresolved", options, gaps, {"step": "Decide it", "rationale": why})
@@ -456,19 +375,8 @@ class _Telling:
         self._case = msgspec.structs.replace(self._case, ballots=asked.ballots, ruling=asked.ruling)
         self._grounded()
         self._decide("ESCALATE", asked.detail)
-        options = [
-            {
-                "option_id": each.name,
-                "description": f"{each.name.capitalize()}: {asked.summary}",
-                "pros": list(each.pros),
-                "cons": list(each.cons),
-                "risk_summary": f"{asked.risk_level} risk; {each.cons[0]}",
-            }
-            for each in asked.options
-        ]
-        gaps = [{"gap": each, "impact_if_unknown": asked.detail} for each in asked.gaps]
-        step = {"step": asked.next_step, "rationale": asked.detail}
-        self._escalate(_trigger(asked), options, gaps, step)
+        options, gaps, step = payloads.choice(asked)
+        self._escalate(payloads.trigger(asked), options, gaps, step)
 
     def _decided(self, outcome: str | None, reason: str, case: Case) -> None:
         """The one decision, and the token that an approval of an action issues."""
@@ -486,7 +394,7 @@ class _Telling:
         """A decision needs a belief. If there is no ballot, the belief says so."""
         if self._episode.state == "S1_SENSE":
             missing = [f"{seat}: {why}" for seat, why in self._case.missing]
-            self._write("BeliefUpdatePacket", 5, _belief("council", "ballots", {"none": missing}))
+            self._write("BeliefUpdatePacket", 5, payloads.belief("council", "ballots", {"none": missing}))
 
     def _decide(self, outcome: str, reason: str) -> None:
         case = self._case
@@ -532,23 +440,7 @@ class _Telling:
         assert self._record is not None
         # In the council its last moment still counts; in the machine a token is expired at its expiry.
         ends = _time(self._record.at_s + terms.ttl_s) + timedelta(microseconds=1)
-        payload = {
-            "token_id": token_id_of(self._id),
-            "authorized_scope": {
-                "tool_ids": [what.tool],
-                "operation_types": list(terms.operations),
-                "resource_constraints": {
-                    "arguments_digest": terms.digest,
-                    "resources": list(terms.resources),
-                    "decision_packet_id": self._decision.header.packet_id,
-                    "executor": terms.executor,
-                },
-            },
-            "expiry": time_text(ends),
-            "max_usage_count": terms.uses,
-            "issuer_layer": 5,
-            "rationale": what.summary or "approved",
-        }
+        payload = payloads.token(what, terms, self._decision.header.packet_id, ends)
         self._write("ToolAuthorizationToken", 5, payload)
 
     def _escalate(
@@ -574,10 +466,10 @@ class _Telling:
         """A belief of layer 5; None where the state does not admit one."""
         if self._episode.state not in _TELLS_BELIEFS:
             return None
-        return self._write("BeliefUpdatePacket", 5, _belief(domain, key, value))
+        return self._write("BeliefUpdatePacket", 5, payloads.belief(domain, key, value))
 
     def _believe_of_1(self, key: str, value: Mapping[str, Any]) -> Packet:
-        return self._write("BeliefUpdatePacket", 1, _belief("council", key, value))
+        return self._write("BeliefUpdatePacket", 1, payloads.belief("council", key, value))
 
     def _alert(
         self, kind: str, severity: str, summary: str, action: str, *affected: str, grave: bool = False
@@ -642,10 +534,10 @@ class _Telling:
         terms = what.terms if isinstance(what.terms, Terms) else None
         sure = [each.confidence for each in case.ballots]
         tier = "SUPERB" if case.is_confirmed else "PAR"
-        risk = _risk(what, case)
+        risk = payloads.risk_of(what, case)
         return {
             "intent": {"summary": what.summary or "a proposal", "scope": f"proposal {self._id}"},
-            "stakes": _stakes(what, terms, case, risk),
+            "stakes": payloads.stakes(what, terms, case, risk),
             "quality": {
                 "quality_tier": tier,
                 "satisficing_mode": tier != "SUPERB",
@@ -661,7 +553,7 @@ class _Telling:
                 "time_budget_seconds": math.ceil(what.time_budget_s),
                 "risk_budget": {
                     "envelope": f"{risk} risk",
-                    "max_loss": _named(terms.resources if terms is not None else ()) or "not stated",
+                    "max_loss": payloads.named(terms.resources if terms is not None else ()) or "not stated",
                 },
             },
             "epistemics": {
@@ -725,76 +617,3 @@ _READERS = {
 
 def _time(wall_s: float) -> datetime:
     return datetime.fromtimestamp(wall_s, UTC)
-
-
-def _said(act: Ballot | Ruling) -> dict[str, Any]:
-    return {"reason": act.reason, "confidence": act.confidence, "risk": act.risk_level}
-
-
-def _belief(domain: str, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    change = {"domain": domain, "key": key, "new_value": dict(value), "prior_value": None}
-    return {"update_type": "new_belief", "belief_changes": [change]}
-
-
-def _option(option_id: str, description: str, pro: str, con: str) -> dict[str, Any]:
-    return {
-        "option_id": option_id,
-        "description": description,
-        "pros": [pro],
-        "cons": [con],
-        "risk_summary": con,
-    }
-
-
-def _error(text: str) -> dict[str, Any]:
-    return {
-        "error_code": "action_failed",
-        "error_message": text,
-        "is_transient": False,
-        "retry_recommended": False,
-    }
-
-
-def _named(resources: Sequence[str]) -> str:
-    """The first ``NAMED_MAX`` resources, and how many there are beside them; the token has them all."""
-    more = len(resources) - NAMED_MAX
-    return ", ".join(resources[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def _trigger(asked: Escalation) -> str:
-    """The trigger of an escalation: what sent it to Prime, if Prime passed it on."""
-    risky = asked.risk_level == "high" or any(unsure(each.confidence) for each in asked.ballots)
-    risky = risky or asked.reason in ("ruling_unsure", "no_ruling")
-    return TRIGGERS.get(asked.reason, "high_stakes_high_uncertainty" if risky else "user_override_required")
-
-
-def _risk(what: Submission, case: Case) -> RiskLevel:
-    """The highest risk that the proposal, a counted ballot or the ruling names."""
-    risks = {what.risk_level, *(each.risk_level for each in case.ballots)}
-    if case.ruling is not None:
-        risks.add(case.ruling.risk_level)
-    return max(risks, key=RISKS.index)
-
-
-def _stakes(what: Submission, terms: Terms | None, case: Case, risk: RiskLevel) -> dict[str, Any]:
-    """The stakes: impact by risk, irreversibility by operations, uncertainty by confidence, objections."""
-    allowed = terms.operations if terms is not None else ()
-    if "delete" in allowed:
-        irreversibility = "IRREVERSIBLE"
-    else:
-        reads = what.tool is None or (bool(allowed) and set(allowed) == {"read"})
-        irreversibility = "REVERSIBLE" if reads else "PARTIAL"
-    sure = [what.confidence, *(each.confidence for each in case.ballots)]
-    sides = {each.vote for each in case.ballots} - {"abstain"}
-    if not case.ballots or any(unsure(each) for each in sure):
-        uncertainty = "HIGH"
-    else:
-        uncertainty = "MEDIUM" if min(sure) < SURE or len(sides) > 1 else "LOW"
-    is_contested = any(each.vote == "no" and each.risk_level == "high" for each in case.ballots)
-    axes = {
-        "impact": _IMPACT[risk],
-        "irreversibility": irreversibility,
-        "uncertainty": uncertainty,
-        "adversariality": "CONTESTED" if is_contested else "BENIGN",
-    }
-    return {**axes, "stakes_level": stakes_level(axes)}

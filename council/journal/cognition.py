@@ -24,7 +24,9 @@ from council.protocol.packet import PacketEnvelopeIn, PacketMetadata
 from council.protocol.values import plain
 
 PACKET_TYPE = "cognition"
-ROUNDS_MAX = 10  # of one seat on one case: a ballot, a second try, a ruling, and some after restarts
+# Of one seat on one case: a ballot, a second try and a ruling, the same after each of three checks, and some after
+# restarts.
+ROUNDS_MAX = 20
 # The parts with texts that people, models and tools wrote. The others hold ids, names, figures and hashes.
 _TEXTS = {"content", "context", "reasoning", "response", "metrics", "status"}
 _TEXTS |= {"council", "tool_routing", "loop_state", "goal_state"}

@@ -39,6 +39,7 @@ def rules_of(config: CouncilConfig) -> Rules:
         sole_seat=config.sole_seat,
         lost_at_once=True,
         asks_outcome=True,
+        keeps_escalation=True,
         open_max=config.open_max,
         escalations_max=config.escalations_max,
         creator=config.creator or "",

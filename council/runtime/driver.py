@@ -143,7 +143,7 @@ class Driver:
         self.ignored: Counter[str] = Counter()
         self._position = 0
         self._woken_at = now
-        self._relay = Relay()
+        self.relay = Relay()
         self._ids = UsedIds(snapshots=decided is not None)
         self.kept = self._taken = self._newest_state()
 
@@ -358,7 +358,7 @@ class Driver:
         """Relays a piece of a seat's stream to the observer, or drops it. Either way there is no record."""
         try:
             piece = piece_of(envelope)
-            why = self._relay.why_not(piece, self.state)
+            why = self.relay.take(piece, self.state)
         except EnvelopeError:
             why = "it can't be read"
         if why:
@@ -519,7 +519,7 @@ class Driver:
         if isinstance(effect, do.AnnounceDecision):
             proposal_id = effect.decision.proposal_id
             self.outbox.payloads.pop(proposal_id, None)
-            self._relay.end(proposal_id)
+            self.relay.end(proposal_id)
             if (proposer := self.archive[proposal_id].proposer) in self.senders.leaving:
                 self.retire(proposer)
 

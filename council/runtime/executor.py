@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from council.action.redact import redact
+from council.action.redact import Redactor
 from council.action.tool import Tool, ToolResult
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
@@ -31,6 +31,7 @@ from council.protocol.packet import args_digest
 from council.protocol.values import plain
 from council.runtime.questions import AskEvents, AskHistory, AskStatus, AskTokens
 from council.runtime.session import Port, Session
+from council.runtime.token_standing import TokenStanding
 
 log = get_logger("council")
 T = TypeVar("T")
@@ -38,6 +39,7 @@ T = TypeVar("T")
 OUTPUT_CHARS_MAX = 10_000
 # A tool ends by itself about when its time is up. One that does not is left behind after this many seconds more.
 LEFT_BEHIND_S = 5.0
+PREPARE_S = 30.0  # a tool has so many seconds to check its arguments, and to name its resources
 EVENTS_READ, EVENTS_WAIT_S = 500, 10.0
 RETRY_S = 1.0  # a client looks for its council again after this many seconds
 DONE_KEPT = 1_000
@@ -61,7 +63,7 @@ class Executor:
         self.tools = tools
         self._session = Session(port, name, "executor", key, call_timeout_s)
         self._run = secrets.token_hex(8)
-        self._checks = set[asyncio.Task[None]]()
+        self._checks: dict[str, asyncio.Task[None]] = {}  # those under way, by token
         self.begun: dict[str, asyncio.Task[None]] = {}  # by proposal; a few are kept once they are done
 
     @property
@@ -77,6 +79,11 @@ class Executor:
         await self._session.inform(None, "executor", "", {"run": self._run})
 
     async def close(self) -> None:
+        """Leaves the council. What is under way may still run, and is not reported."""
+        checks = list(self._checks.values())
+        for check in checks:
+            check.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
         await self._session.close()
 
     async def perform(
@@ -94,8 +101,12 @@ class Executor:
         if check is not None and found.safety != "READ":
             raise CallerError(f"{tool} is a {found.safety} tool, and a check runs READ tools alone")
         args = copy.deepcopy(dict(args))  # the caller's may change while this waits: what is digested is run
-        await _on_thread(lambda: found.check(args))
-        resources = await _on_thread(lambda: found.resources(args))
+        try:  # both are the tool's own code
+            async with asyncio.timeout(PREPARE_S):
+                await _on_thread(lambda: found.check(args))
+                resources = await _on_thread(lambda: found.resources(args))
+        except TimeoutError:
+            raise CallerError(f"{tool} did not check its arguments within {PREPARE_S:g} s") from None
         request = {
             "run": self._run,
             "token": token_id_of(proposal_id, check),
@@ -140,20 +151,25 @@ class Executor:
             return False
         return True
 
-    def begin_check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
-        """Begins to run a check before a decision, as the council announced it. Its result is reported."""
-        task = asyncio.get_running_loop().create_task(self._check(check, token))
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
+    def begin_check(self, proposal_id: str, number: int, check: Mapping[str, Any], timeout_s: float) -> None:
+        """Begins to run the check of that number before a decision on a proposal. Its result is reported.
 
-    async def _check(self, check: Mapping[str, Any], token: Mapping[str, Any]) -> None:
-        proposal_id, number, args = token["proposal_id"], token["check"], json.loads(check["args"])
-        tool, terms = check["tool"], token["terms"]
+        ``check`` has the tool and its arguments as JSON; ``timeout_s`` is the time that its run has.
+        """
+        token_id = token_id_of(proposal_id, number)
+        if token_id in self._checks:
+            return
+        task = asyncio.get_running_loop().create_task(self._check(proposal_id, number, check, timeout_s))
+        self._checks[token_id] = task
+        task.add_done_callback(lambda _: self._checks.pop(token_id, None))
+
+    async def _check(self, proposal_id: str, number: int, check: Mapping[str, Any], timeout_s: float) -> None:
         try:
+            tool, args = check["tool"], json.loads(check["args"])
             try:
-                await self.perform(proposal_id, tool, args, terms["timeout_s"], number)
+                await self.perform(proposal_id, tool, args, timeout_s, number)
             except CallerError as error:
-                await self._refuse(proposal_id, tool, args, terms["operations"], (), error.message, number)
+                await self._refuse(proposal_id, tool, args, ("read",), (), error.message, number)
         except Exception as error:  # noqa: BLE001 - the tool's own code; the council asks a human in time
             why = getattr(error, "message", None) or repr(error)
             log.warning("a check was not run", proposal=proposal_id, why=why)
@@ -190,8 +206,8 @@ class Executor:
 async def serve(executor: Executor, port: Port) -> None:
     """Runs each action whose token is issued to ``executor``, once, as the council announces it; until cancelled.
 
-    A token that was issued while nobody served is run too, unless it has expired or was used. Raises CouncilError
-    if the council is lost, or has lost its place; calling it again goes on.
+    What was issued while nobody served is run too, unless it has expired or was used. Raises CouncilError if the
+    council is lost, or has lost its place; calling it again goes on.
     """
     await executor.open()
     after = (await port.ask(AskStatus()))["events"]
@@ -204,32 +220,59 @@ async def serve(executor: Executor, port: Port) -> None:
         for each in [each for each, task in begun.items() if task.done()][:-DONE_KEPT]:
             del begun[each]
 
-    for token in await port.ask(AskTokens()):
-        is_action = token.token_id == token_id_of(token.proposal_id)  # a check is announced alone
-        if token.executor == executor.name and token.standing == "live" and not token.uses and is_action:
+    for token in await _unused(executor, port):
+        if token.token_id == token_id_of(token.proposal_id):
             begin(token.proposal_id)
+        else:
+            await _begin_missed_check(executor, port, token)
     async for kind, issued in _issued(executor, port, after):
         if kind == "token":
             begin(issued["token"]["proposal_id"])
         else:
-            executor.begin_check(issued["check"], issued["token"])
+            _begin_check(executor, issued)
 
 
 async def serve_checks(executor: Executor, port: Port, after: int) -> None:
-    """Runs each check that is asked of ``executor``, as announced after the cursor ``after``; until cancelled.
-
-    A check that was asked for while nobody served times out.
-    """
+    """Runs each check that is asked of ``executor``, as announced after the cursor ``after``; until cancelled."""
     while True:
         try:
             async for kind, issued in _issued(executor, port, after):
                 if kind == "check":
-                    executor.begin_check(issued["check"], issued["token"])
+                    _begin_check(executor, issued)
         except CouncilError as error:  # the council is lost, or has lost the place
             log.warning("checks are not heard of for a while", executor=executor.name, why=error.message)
         await asyncio.sleep(RETRY_S)
         with contextlib.suppress(CouncilError):
             after = (await port.ask(AskStatus()))["events"]
+            for token in await _unused(executor, port):
+                if token.token_id != token_id_of(token.proposal_id):
+                    await _begin_missed_check(executor, port, token)
+
+
+async def _unused(executor: Executor, port: Port) -> list[TokenStanding]:
+    """The tokens of ``executor`` that it may use, and has not used."""
+    tokens = await port.ask(AskTokens())
+    return [
+        each
+        for each in tokens
+        if each.executor == executor.name and each.standing == "live" and not each.uses
+    ]
+
+
+def _begin_check(executor: Executor, issued: Mapping[str, Any]) -> None:
+    token = issued["token"]
+    executor.begin_check(token["proposal_id"], token["check"], issued["check"], token["terms"]["timeout_s"])
+
+
+async def _begin_missed_check(executor: Executor, port: Port, token: TokenStanding) -> None:
+    """Begins a check whose announcement was missed. The act that asked for it is in the journal."""
+    asked: Asked = {"proposal": token.proposal_id, "types": ["ballot", "ruling"]}
+    for entry in await port.ask(AskHistory(wanted(asked))):
+        check = entry.data[entry.kind].get("check")
+        if check is not None and (check["tool"], check["digest"]) == (token.tool, token.arguments):
+            number = int(token.token_id.removeprefix(f"{token_id_of(token.proposal_id)}-"))
+            executor.begin_check(token.proposal_id, number, check, token.timeout_s)
+            return
 
 
 async def _issued(executor: Executor, port: Port, after: int) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -268,8 +311,12 @@ async def _run_issued(executor: Executor, port: Port, proposal_id: str) -> None:
 
 def report_text(result: ToolResult) -> str:
     """The text of a report: the error and the output, redacted and cut, in a form that can be journaled."""
-    whole = "\n".join(filter(None, (result.error, result.output)))[: 2 * OUTPUT_CHARS_MAX]
-    text = redact(whole).text[:OUTPUT_CHARS_MAX]  # before the cut: half a secret is not known as one
+    whole = "\n".join(filter(None, (result.error, result.output)))
+    redactor = Redactor()
+    text = redactor.feed(whole[: 2 * OUTPUT_CHARS_MAX])  # before the cut: half a secret is not known as one
+    if len(whole) <= 2 * OUTPUT_CHARS_MAX:  # else its end may be half a secret
+        text += redactor.close()
+    text = text[:OUTPUT_CHARS_MAX]
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 

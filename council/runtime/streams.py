@@ -1,4 +1,4 @@
-"""The pieces of seats' streams: what they are, and whether one is relayed to the observer.
+"""The pieces of seats' streams: what they are, and whether one is relayed to the observer and to the outputs.
 
 Pieces change no state, so like heartbeats they are not journaled. Neither are errors in them: a seat that publishes
 too much can't fill the journal. A ballot is never a piece, because voting is blind (rules 1.14).
@@ -7,6 +7,7 @@ too much can't fill the journal. A ballot is never a piece, because voting is bl
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from council.agents.seat.plan_stream import PIECE_CHARS, PIECES_MAX, STAGE_CHARS_MAX
@@ -14,6 +15,8 @@ from council.core.state import CouncilState
 from council.kinds.incoming import ROUND_MAX, Incoming
 from council.protocol.envelope import Envelope, Info
 from council.protocol.errors import EnvelopeError
+
+_NOT_GIVEN = "its seat, or the one that observes, was not given the proposal"
 
 
 class StreamPiece(NamedTuple):
@@ -56,24 +59,36 @@ def piece_of(envelope: Envelope) -> StreamPiece:
 
 
 class Relay:
-    """Counts the pieces of each seat about each open proposal."""
+    """Counts the pieces of each seat about each open proposal.
+
+    Each of ``listeners`` is called with each piece of a seat that is at work, observed or not, on the council's loop.
+    """
 
     def __init__(self) -> None:
+        self.listeners: list[Callable[[StreamPiece], None]] = []
         self._pieces: dict[str, Counter[str]] = {}
 
-    def why_not(self, piece: StreamPiece, state: CouncilState) -> str:
-        """The reason why a piece is not relayed. If it is relayed, counts it and returns ""."""
-        observer, proposal = state.rules.observer, state.open.get(piece.proposal_id)
+    def take(self, piece: StreamPiece, state: CouncilState) -> str:
+        """Counts a piece and tells the listeners. The reason why the observer does not get it, else ""."""
+        if why := self._why_not(piece, state):
+            return why
+        for listener in self.listeners:
+            listener(piece)
+        observer = state.rules.observer
         if not observer or piece.seat == observer:
             return "nobody observes it"
+        if observer not in state.open[piece.proposal_id].asked:
+            return _NOT_GIVEN
+        return "" if state.seats[observer].active else "the seat that observes is inactive"
+
+    def _why_not(self, piece: StreamPiece, state: CouncilState) -> str:
+        proposal = state.open.get(piece.proposal_id)
         if proposal is None or proposal.stage != "deliberating":
             return "its proposal is deliberated no more, or never was"
-        if piece.seat not in proposal.asked or observer not in proposal.asked:
-            return "its seat, or the one that observes, was not given the proposal"
+        if piece.seat not in proposal.asked:
+            return _NOT_GIVEN
         if any(ballot.seat == piece.seat for ballot in proposal.ballots):
             return "its seat has voted"
-        if not state.seats[observer].active:
-            return "the seat that observes is inactive"
         said = self._pieces.setdefault(piece.proposal_id, Counter())
         if said[piece.seat] >= PIECES_MAX:
             return "its seat has said too much"

@@ -7,6 +7,9 @@
 | the result of an approved action, or a report of it | VERIFY |
 | a note of a seat: what it learned, why it would override a rule | THOUGHT_SEED |
 
+What a seat publishes while it thinks is PLAN. It is on no record, and is sent as it comes: a value that is split over
+two pieces is found, because the last 1,024 characters wait for the rest.
+
 The router redacts each text on a thread, before it is written to a file or leaves the process. Each channel delivers
 on a thread of its own, at least once, from a folder that outlasts the process.
 """
@@ -18,15 +21,15 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from council.action.http_request import HttpRequest
-from council.action.redact import Filter
+from council.action.redact import Filter, Redacted, Redactor
+from council.action.router import MATRIX, Message, Router
 from council.action.router import Channel as Name
-from council.action.router import Message, Router
 from council.agents.messaging.logs import get_logger
 from council.core import effects as do
 from council.core.state import token_id_of
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from council.config.outputs import Output
     from council.config.settings import OutputChannel
     from council.runtime.coordinator import Coordinator, View
+    from council.runtime.streams import StreamPiece
 
 log = get_logger("council")
 
@@ -57,6 +61,10 @@ class Outputs(Watcher):
             deliver = redacting(deliver_to(name, output), redactor)
             self._channels[name] = Channel(name, deliver, spool=Spool(spool / name))
         self._router = Router({name: self._sink(name) for name in self._channels}, filter=redactor)
+        self._plans = Plans(self._router, redactor)
+        self._relay = coordinator.view().driver.relay
+        if self._channels.keys() & set(MATRIX["PLAN"]):
+            self._relay.listeners.append(self._hear)
         self._redacting = ThreadPoolExecutor(1, "council-output")
         try:
             super().__init__(coordinator)
@@ -71,13 +79,30 @@ class Outputs(Watcher):
     def see(self, announced: Announced, view: View) -> None:
         for _, effect in announced:
             for identity, block in said(effect):
-                self._redacting.submit(self._send, identity, block)
+                self._submit(identity, self._router.send, identity, [block])
+            match effect:
+                case do.AnnounceDecision(about) | do.AnnounceEscalation(about):
+                    self._submit(about.proposal_id, self._plans.end, about.proposal_id)
 
-    def _send(self, identity: str, block: Block) -> None:
-        try:
-            self._router.send(identity, [block])
-        except Exception as error:  # noqa: BLE001 - on a thread, where nothing else would show it
-            log.error("an output was not sent", id=identity, why=f"{type(error).__name__}: {error}"[:500])
+    def _hear(self, piece: StreamPiece) -> None:
+        self._submit(piece.proposal_id, self._plans.add, piece)
+
+    def _submit(self, identity: str, send: Callable[..., object], *args: Any) -> None:
+        """Has ``send`` called with ``args`` on the thread that redacts."""
+
+        def sent() -> None:
+            try:
+                send(*args)
+            except Exception as error:  # noqa: BLE001 - on a thread, where nothing else would show it
+                log.error("an output was not sent", id=identity, why=f"{type(error).__name__}: {error}"[:500])
+
+        self._redacting.submit(sent)
+
+    def close(self) -> None:
+        super().close()
+        if self._hear in self._relay.listeners:
+            self._relay.listeners.remove(self._hear)
+        self._submit("plans", self._plans.end_all)
 
     async def closed(self) -> None:
         await asyncio.to_thread(self._end)
@@ -87,6 +112,58 @@ class Outputs(Watcher):
         with ThreadPoolExecutor(len(self._channels) or 1) as closing:
             for channel in self._channels.values():
                 closing.submit(channel.close)
+
+
+class Plans:
+    """Redacts what the seats publish, and sends it in parts. One round of a stage is one text."""
+
+    def __init__(self, router: Router, filter: Filter) -> None:
+        self._router, self._filter = router, filter
+        self._texts: dict[str, dict[str, _Text]] = {}  # by proposal, then by seat
+
+    def add(self, piece: StreamPiece) -> None:
+        """Takes a piece. Sends what can be shown of its round by now, and the rest once the round is over."""
+        texts = self._texts.setdefault(piece.proposal_id, {})
+        if piece.seat in texts and texts[piece.seat].round != piece.round:  # it was halted
+            self._close(texts.pop(piece.seat))
+        if piece.seat not in texts:
+            about = piece.proposal_id, piece.seat
+            texts[piece.seat] = _Text(*about, piece.round, Redactor(self._filter))
+            self._show(texts[piece.seat], texts[piece.seat].redactor.feed(f"{piece.stage}: "))
+        self._show(texts[piece.seat], texts[piece.seat].redactor.feed(piece.text))
+        if piece.whole:
+            self._close(texts.pop(piece.seat))
+
+    def end(self, proposal_id: str) -> None:
+        """Sends the rest of what was said about a proposal that is not deliberated any more."""
+        for text in self._texts.pop(proposal_id, {}).values():
+            self._close(text)
+
+    def end_all(self) -> None:
+        for proposal_id in list(self._texts):
+            self.end(proposal_id)
+
+    def _close(self, text: _Text) -> None:
+        self._show(text, text.redactor.close())
+
+    def _show(self, text: _Text, part: str) -> None:
+        if part:
+            redacted = Redacted(f"{text.proposal_id} {text.seat}: {part}", dict(text.redactor.counts))
+            text.redactor.counts.clear()
+            identity = f"{text.proposal_id}.{text.seat}.{text.round}:{text.parts}"
+            text.parts += 1
+            self._router.send_redacted(identity, "PLAN", redacted)
+
+
+@dataclass(slots=True)
+class _Text:
+    """What a seat says in one round, and how many parts of it were sent."""
+
+    proposal_id: str
+    seat: str
+    round: int
+    redactor: Redactor
+    parts: int = 0
 
 
 def said(effect: do.Effect) -> Iterator[tuple[str, Block]]:

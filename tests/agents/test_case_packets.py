@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from council.agents.mind import Action, BudgetClient, Case, Cost, Opinion, PacketMind, Ruling, ShownBallot
+from council.agents.mind import (
+    Action,
+    BudgetClient,
+    Case,
+    Checked,
+    Cost,
+    Opinion,
+    PacketMind,
+    Ruling,
+    ShownBallot,
+)
 from council.agents.mind import Turn as Said
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.seat import case_packets
@@ -91,6 +102,24 @@ async def test_a_ruling_is_another_round_of_the_same_packet() -> None:
 
 
 @in_loop
+async def test_after_a_check_the_packet_has_its_result() -> None:
+    """Whatever the proposer gave as history. Mutation: the packet of the round before."""
+    kept = Kept(keeps=False)
+    said = (Said("claimed-check", "look {}:\nall is well"), Said("user", "go on"))
+    case = replace(CASE, history=said)
+    source: Any = kept.packets
+    builder = PromptBuilder("lite", count=lambda text: len(text) // 8, mtu=8_000)
+    builder.set_packets(source)
+    before = await builder.ballot(case)
+    done = Checked("look", {"n": 3}, "it is empty")
+    case = replace(case, history=(*said, Said("check", 'look {"n": 3}:\nit is empty')), checks=(done,))
+    after = await builder.ballot(case)
+    assert "it is empty" not in before.messages[1].text
+    assert 'check: look {"n": 3}:\n  it is empty' in after.messages[1].text
+    assert after.messages[1].text.count("go on") == 1
+
+
+@in_loop
 async def test_lost_work_aborts_the_packet_and_only_the_first_end_counts() -> None:
     kept = Kept()
     packet = await kept.ended(CASE, why="its mind raised")
@@ -139,6 +168,16 @@ async def test_an_action_selects_its_tool_and_a_session_is_watched() -> None:
     assert other.loop_state is None  # another proposer is another session
     assert other.goal_state is not None
     assert other.goal_state.turn_count == 1
+
+
+@in_loop
+async def test_a_long_text_is_cut_between_words() -> None:
+    """Half a secret would not be known as one, and would be kept. Mutation: cut at the limit."""
+    secret, most = "ghp_" + "a1B2c3D4e5F6g7H8j9K0m1N2p3Q4r5S6t7U8", case_packets.TEXT_CHARS_MAX
+    text = "word " * (most // 5 - 2) + secret
+    assert len(text) > most
+    packet = await Kept().ended(replace(CASE, body="."), Opinion.yes(text))
+    assert packet.response.candidate == f"{'word ' * (most // 5 - 2)}".rstrip() + case_packets.CUT
 
 
 @in_loop

@@ -12,7 +12,7 @@ from council.agents.scan import hidden
 from council.agents.scan.action import Argument
 from council.agents.scan.change import FileChange, read_changes
 from council.agents.scan.constants import STEPS_MAX, Folded, _Reader, findings, fold
-from council.agents.scan.scan import written
+from council.agents.scan.texts import written
 from tests.examples import tried
 
 KEY = "AKIA" + "Q7ZK3NVX2LMPT5RW"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from council.agents.scan.change import read_changes
-from council.agents.scan.python import TOO_MANY, parse, sides_of, tokens_in
+from council.agents.scan.pieces import pieces_of
+from council.agents.scan.python import TOO_MANY, Tree, parse, tokens_in
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_minds_on_threads_of_their_own_may_all_parse() -> None:
     text = "\n".join(f"def f{n}(a, b={n}):\n    return [a + (b * {n}), {{'k': (a, b)}}]\n" for n in range(20))
     with ThreadPoolExecutor(8) as pool:
         trees = list(pool.map(lambda depth: at_depth(text, depth % 8), range(64)))
-    assert all(isinstance(tree, ast.Module) for tree in trees)
+    assert all(isinstance(tree, Tree) for tree in trees)
 
 
 def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch)
         return parse(text)
 
     monkeypatch.setattr("council.agents.scan.python.parse", counted)
-    found = [sides for _, _, sides in sides_of(read_changes(diff).files)]
-    assert len(found) == 40
+    found = pieces_of(read_changes(diff).files)
+    assert len(found) == 80
     assert found[-1].unread == TOO_MANY
     assert 0 < parsed < 5_000 + 40 * 1_000

@@ -82,6 +82,7 @@ def test_an_answer_as_one_would_hope_for_is_read_without_a_warning() -> None:
             "memory_operations": [{"op": "note", "key": "risk:bucket", "value": "unread since May"}],
             "impact_analysis": {"estimated_scope": "minor"},
             "safety_gates": {"requires_user_approval": False, "dangerous_action_blocked": None},
+            "check": {"tool": "scans_of", "args": '{"index": "old"}'},
         },
         "surface_response": "Nobody reads it.",
         "ballot": {"reason": "unused", "vote": "yes", "confidence": 0.7, "risk_level": "low"},
@@ -97,8 +98,8 @@ def test_the_three_keys_and_the_packets_required_sections_are_asked_for() -> Non
 
 
 def test_every_key_is_one_that_the_sections_have() -> None:
-    """And every word that is closed there is whole here."""
-    assert PACKET["properties"].keys() <= sections.ControlPacket.model_fields.keys()
+    """And every word that is closed there is whole here. ``check`` is a key beside the sections."""
+    assert PACKET["properties"].keys() <= {*sections.ControlPacket.model_fields, "check"}
     for name, model in SECTIONS.items():
         asked = PACKET["properties"][name]
         asked = asked.get("items", asked)
@@ -166,7 +167,10 @@ def form(task: Task) -> str:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_prompt_shows_the_keys_in_their_order_and_every_word(task: Task) -> None:
     def keys(schema: Any) -> list[str]:
-        return [one for name, inner in schema.get("properties", {}).items() for one in (name, *keys(inner))]
+        below = [one for part in schema.get("anyOf", ()) for one in keys(part)]
+        return below + [
+            one for name, each in schema.get("properties", {}).items() for one in (name, *keys(each))
+        ]
 
     assert re.findall(r'"(\w+)":', form(task)) == keys(SCHEMAS[task])
     act = SCHEMAS[task]["properties"][task]["properties"]

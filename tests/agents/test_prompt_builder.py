@@ -212,7 +212,7 @@ def test_whatever_comes_in(
 @pytest.mark.parametrize("vocabulary", [*VOCABULARIES, ESTIMATE])
 def test_by_every_vocabulary_a_full_prompt_fits(vocabulary: str) -> None:
     count = TokenCounter("m", vocabulary)
-    case = replace(CASE, body=" ".join(WRITINGS.values())[:1200])
+    case = replace(CASE, body=" ".join(WRITINGS.values())[:1000])
     prompt = assembled([*WRITINGS.values()] * 6, case, count=count)
     assert prompt.tokens == recounted(prompt, count) <= 4096
     assert [one.field for one in prompt.overruns] == ["history"]

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_sitter import Language, Parser, Point, Tree
 
-from council.agents.scan.commands import read as read_shell
 from council.agents.scan.shell import (
     LINE_CHARS_MAX,
     PIECE_CHARS_MAX,
@@ -15,6 +14,7 @@ from council.agents.scan.shell import (
     STEPS_MAX,
     ParseEffort,
 )
+from council.agents.scan.shell import read as read_shell
 from council.agents.scan.shell_finder import commands_in_prose, in_block, in_lines
 from tests.examples import tried
 
@@ -315,8 +315,15 @@ def test_length_hides_no_shell_text_in_a_file(path: str, lines: list[str]) -> No
         ("x = f'{os.system(\"rm -rf /\")}'", True),
         ("BAD = ['os.system(\"rm -rf /\")']", False),
         ("BAD = [\"subprocess.run('rm -rf /', shell=True)\"]", False),
+        ('BAD = """\nos.system(\'rm -rf /\')\nsubprocess.run(\'rm -rf /\', shell=True)\n"""', False),
+        ("# it's\n# os.system('rm -rf /')", False),
+        ('    removed.\n    """\n    os.system(\'rm -rf /\')', True),
+        ("subprocess.run(\n    [\n        'rm',\n        '-rf', '/',\n    ],\n    check=True)", True),
+        ("run(args='rm -rf /', shell=True)", True),
+        ("if x:\n  else (\nos.system('rm -rf /')", True),
     ],
 )
 def test_a_call_in_a_string_of_python_is_data(code: str, is_run: bool) -> None:
-    found = [text for text, _ in in_lines("a.py", [(1, "import os"), (2, code)])]
+    lines = ["import os", *code.split("\n")]
+    found = [text for text, _ in in_lines("a.py", list(enumerate(lines, start=1)))]
     assert any("rm -rf /" in text for text in found) is is_run

@@ -20,10 +20,12 @@ from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
 from council.agents.scan import datafiles, python, shell
 from council.agents.scan.change import read_changes
-from council.agents.scan.commands import read as read_shell
+from council.agents.scan.languages import BY_NAME
+from council.agents.scan.pieces import piece_of, pieces_of
 from council.agents.scan.python_values import written_out
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import ParseEffort
+from council.agents.scan.shell import read as read_shell
 from tests.agents.test_minds_together import one_file
 
 SLOW = Path(__file__).parent.parent / "corpus" / "slow"
@@ -191,7 +193,7 @@ def test_python_is_parsed_within_a_bound_of_tokens(monkeypatch: pytest.MonkeyPat
         return ast.parse(source)
 
     monkeypatch.setattr(python, "_parsed", counted)
-    list(python.sides_of(read_changes(as_hunk(text)).files))
+    pieces_of(read_changes(as_hunk(text)).files)
     assert max(parsed) <= python.TOKENS_MAX
     assert sum(parsed) <= 6 * python.TOKENS_MAX  # by six repairs
 
@@ -206,7 +208,7 @@ def test_both_sides_of_a_change_are_parsed_within_one_bound(
         parsed.clear()
         context = " name_of_thing = 1\n" * lines
         diff = f"--- a/a.py\n+++ b/a.py\n@@ -{start},{lines} +{start},{lines + 1} @@\n{context}+x = 1\n"
-        list(python.sides_of(read_changes(diff).files))
+        pieces_of(read_changes(diff).files)
         return sum(parsed)
 
     parsed: list[int] = []
@@ -316,7 +318,7 @@ def test_a_python_name_that_was_given_very_many_values_is_looked_up_once() -> No
     def calls_of(lines: int) -> int:
         text = "import os\n" + "a=f(a)\n" * lines
         with calls_counted() as calls:
-            written_out(text)
+            written_out(piece_of("a.py", BY_NAME["python"], text))
         return calls()
 
     assert calls_of(1_000) < 3 * calls_of(500)

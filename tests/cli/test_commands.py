@@ -264,6 +264,23 @@ def test_a_proposal_carries_all_that_was_said_of_it(cli: Cli, up: Up, home: Path
         assert case.history == (("user", "Please\u2028ship."), ("tool", "3 checks passed"))
 
 
+def test_a_key_names_one_proposal_also_after_a_restart(cli: Cli, repository: Repository) -> None:
+    repository.commit("Rename total to sum", a__py="sum = 1\n")
+    (repository.path / "c.toml").write_text(f'store = "{repository.path / "s.db"}"\n', encoding="utf-8")
+    ends = ("--inline", "--config", "c.toml", "--json", "--key")
+    for command in (("propose", "Rename total to sum"), ("review", "HEAD")):
+        keys = (f"{command[0]} 1", f"{command[0]} 1", f"{command[0]} 2")
+        first, again, other = (document(cli(*command, *ends, key).out) for key in keys)
+        assert first["outcome"] == "approved"
+        assert (again["proposal_id"], again["position"]) == (first["proposal_id"], first["position"])
+        assert other["proposal_id"] != first["proposal_id"]
+    changed = cli("propose", "Rename sum to total", *ends, "propose 1")
+    assert (changed.code, document(changed.out)["error"]["code"]) == (2, "id_reused")
+    empty = cli("propose", "x", *ends, "")
+    assert empty.code == 2
+    assert "--key: " in empty.err
+
+
 @pytest.mark.parametrize("command", ["propose", "estimate"])
 def test_a_history_that_is_none_is_told_with_its_place(cli: Cli, home: Path, command: str) -> None:
     for text, words in (

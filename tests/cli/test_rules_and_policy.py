@@ -101,7 +101,7 @@ def test_examples_that_do_not_hold_are_shown(cli: Cli, home: Path) -> None:
         ("my-rule: {bad: [3]}", "an example is 3, expected a text, or a mapping of old, new and path"),
         ("my-rule: {bad: [{nw: x}]}", "expected a text, or a mapping of old, new and path"),
         ("my-rule: {bad: x}", "expected for each rule's id lists under bad and good"),
-        ("{", "my-rule.examples.yml: it can't be read"),
+        ("{", "my-rule.examples.yml:2: it can't be read"),
     ):
         beside.write_text(text)
         done = cli("rules", "test")

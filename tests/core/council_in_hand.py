@@ -203,6 +203,7 @@ class Hand:
         rules.setdefault("prime", "prime")
         rules.setdefault("lost_at_once", True)
         rules.setdefault("asks_outcome", True)
+        rules.setdefault("keeps_escalation", True)
         self.rules = Rules(seats=tuple(seats), **rules)
         self.t = start_s
         self.wall = WALL_0

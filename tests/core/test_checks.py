@@ -228,6 +228,30 @@ def test_the_seats_are_shown_only_so_much_of_a_result() -> None:
     assert len(hand.open().all_checks[0].text) == CHECK_CHARS_MAX
 
 
+def asked_for_ruling(hand: Hand) -> list[str]:
+    """The reasons to ask Prime, once a check has ended that began after a seat asked for a ruling."""
+    hand.submit(proposal(tool="write", terms=terms()))
+    hand.do(ev.EscalationRaised("p1", "lite", "I can't see the table", "e1"))
+    hand.vote(abstain("prime", check=LOOK, risk_level="high"), yes("lite"), yes("codemind"))
+    checked(hand)
+    return list(hand.open().escalated_for)
+
+
+def test_a_check_undoes_no_escalation_of_another_seat() -> None:
+    """The reasons that ballots gave end with them: they are cast anew (rules 1.8)."""
+    hand = Hand()
+    (reason,) = asked_for_ruling(hand)
+    assert "I can't see the table" in reason
+    hand.vote(*(again(seat) for seat in SEATS))
+    assert hand.open().stage == "ruling"
+
+
+def test_rules_before_it_forget_an_escalation_at_a_check() -> None:
+    hand = Hand(keeps_escalation=msgspec.UNSET)
+    assert asked_for_ruling(hand) == []
+    assert b"keeps_escalation" not in msgspec.json.encode(hand.rules)
+
+
 def test_nothing_of_checks_is_written_where_none_is_asked_for() -> None:
     """Else the records of an older version would have other hashes."""
     hand = Hand()

@@ -16,7 +16,8 @@ from council.api.tools import FunctionTool
 from council.core.state import UseRequest, UseResult, plain
 from council.governance import machine
 from council.governance.episode import Episode
-from council.governance.from_council import SURE, episode_of
+from council.governance.from_council import episode_of
+from council.governance.payloads import SURE
 from council.journal.entries import Entry
 from council.protocol.errors import CallerError, OutcomeUnknown, Refused
 from council.protocol.omen import PACKETS, to_dict

@@ -66,7 +66,8 @@ def sealed_to(payload: bytes, key: bytes, council_id: str, peer: str) -> bytes:
 def rules_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The rules that a council with these settings was launched with when the journal was kept."""
     found = asdict(_rules_of(resolve_charter(CouncilConfig(**settings))))
-    return found | {"lost_at_once": msgspec.UNSET, "asks_outcome": msgspec.UNSET}  # later rules
+    later = ("lost_at_once", "asks_outcome", "keeps_escalation")
+    return found | dict.fromkeys(later, msgspec.UNSET)
 
 
 def identity_with(core_rule: str) -> Any:

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx2
+import jsonschema
 import pytest
 
 from council import Council, Decision
 from council.agents.llm import http
 from council.agents.llm.endpoint import Endpoint
 from council.core.state import Tally
+from council.protocol.errors import NotApproved
 from tests.models.stub import Entry, Stub, ballot, for_each, hangs, plan, refuse, ruling, says
 from tests.patience import HANG_S
 from tests.runtime.harness import overdue
@@ -188,6 +190,64 @@ def test_prime_rules_by_its_model_where_a_model_sees_a_high_risk() -> None:
     assert (decision.ruling.ruling, decision.ruling.reason) == ("reject", "lite is right")
     assert "it may be read at night" not in asked[0]
     assert "it may be read at night" in asked[1]  # for a ruling, Prime is shown all ballots (rules 1.8)
+
+
+def asks(check: dict[str, str] | None) -> str:
+    """A ballot with every key of the schema that a server is sent."""
+    packet = {
+        "intent_classification": {"category": "/mutation", "verb": "/delete"},
+        "mangle_updates": [],
+        "memory_operations": [],
+        "impact_analysis": {"estimated_scope": "minor"},
+        "safety_gates": {"requires_user_approval": False, "dangerous_action_blocked": None},
+        "check": check,
+    }
+    cast = {"reason": "by its scans", "vote": "yes", "confidence": 0.7, "risk_level": "low"}
+    return json.dumps({"control_packet": packet, "surface_response": "", "ballot": cast})
+
+
+def test_a_model_whose_server_enforces_the_schema_asks_for_a_check() -> None:
+    """The result is shown to all three, who vote again. Mutation: the arguments stay a text."""
+    answers = asks({"tool": "scans", "args": '{"index": "old"}'}), asks(None)
+    scripts = {
+        "prime": [says(each) for each in answers],
+        **{seat: [says(answers[1])] for seat in ("lite", "codemind")},
+    }
+    ran: list[str] = []
+    with council(scripts, stages="one") as (running, stub):
+
+        @running.tool(safety="READ")
+        def scans(index: str) -> int:
+            ran.append(index)
+            return 41
+
+        @running.tool
+        def drop(index: str) -> str:
+            ran.append(f"drop {index}")
+            return "dropped"
+
+        assert drop("old") == "dropped"
+        bodies = [call.body for call in stub.requests]
+    assert ran == ["old", "drop old"]
+    assert len(bodies) == 6
+    for body in bodies:
+        jsonschema.validate(json.loads(answers[0]), body["response_format"]["json_schema"]["schema"])
+    shown = [body for body in bodies if "check: scans" in body["messages"][1]["content"]]
+    assert sorted(body["model"] for body in shown) == sorted(SEATS)
+    assert all("41" in body["messages"][1]["content"] for body in shown)
+
+
+@pytest.mark.parametrize("args", ["n=3", "[3]", ""])
+def test_a_check_whose_arguments_are_no_object_is_left_to_a_human(args: str) -> None:
+    scripts = {seat: [says(asks({"tool": "scans", "args": args}))] for seat in SEATS}
+    with council(scripts, stages="one") as (running, _):
+
+        @running.tool
+        def drop(index: str) -> None:
+            raise AssertionError("it was not approved")
+
+        with pytest.raises(NotApproved, match=r'its request is not \{"tool": name'):
+            drop("old")
 
 
 def test_a_model_that_wants_a_users_approval_sends_the_proposal_to_a_human() -> None:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from council import Case, Opinion, Ruling, ShownBallot
+from council import Action, Case, Opinion, Ruling, ShownBallot
 from tests.patience import until
 
 
@@ -37,6 +37,13 @@ class Chair:
 
     async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
         return Ruling("confirm", f"{len(ballots)} ballots seen", confidence=0.9)
+
+
+async def look_first(case: Case) -> Opinion:
+    """Asks for the check that the summary names, and agrees once it has seen the result."""
+    if case.checks:
+        return Opinion.yes(f"seen: {case.checks[0].output}")
+    return Opinion.abstain("look first", check=Action(case.summary, {"path": case.body}))
 
 
 class Told:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from council import Council
+from council import Council, SeatConfig
 from council.protocol.errors import CallerError, NameTaken, OutcomeUnknown
 from council.runtime.session import Session
 from tests.patience import HANG_S, until
@@ -27,7 +27,7 @@ def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_i
         Council.launch(name="acts", tools=TOOLS, sender="bob", **kept) as council,  # type: ignore[arg-type]
         ThreadPoolExecutor(1) as pool,
     ):
-        with pytest.raises(CallerError, match="the known tools are append"):
+        with pytest.raises(CallerError, match="the known tools are append, look"):
             council.act("remove", {"path": str(file)})
         with pytest.raises(CallerError, match="path: found None, expected a text"):
             council.act("append", {})
@@ -63,3 +63,29 @@ def test_it_runs_what_is_approved_in_its_own_process_and_nothing_again_once_it_i
 
         assert council.act("append", {"path": str(file)}, summary="Append again")  # another run of it goes on
         assert len(file.read_text().split()) == 2
+
+
+def test_a_check_is_run_by_whoever_runs_the_action(tmp_path: Path) -> None:
+    """By the council's own executor for its tools, and by the client's for those of the client."""
+    file = tmp_path / "file"
+    file.write_text("two lines")
+    seats = [
+        SeatConfig("prime", mind="tests.ray.minds:look_first"),
+        SeatConfig("lite"),
+        SeatConfig("codemind"),
+    ]
+    with Council.launch(name="looks", tools=TOOLS, seats=seats, sender="bob", store="memory") as council:
+
+        @council.tool(safety="READ")
+        def glance(path: str) -> str:
+            return f"{os.getpid()}: {Path(path).read_text()}"
+
+        for tool in ("look", "glance"):
+            done = council.act(tool, {"path": str(file)}, summary=tool, body=str(file))
+            assert done
+            (check,) = done.decision.checks or ()
+            assert (check.seat, check.tool, check.outcome) == ("prime", tool, "ok")
+            assert f"seen: {check.text}" in {ballot.reason for ballot in done.decision.ballots}
+            ran_by, _, text = check.text.partition(": ")
+            assert text == "two lines"
+            assert (int(ran_by) == os.getpid()) == (tool == "glance")

@@ -36,4 +36,17 @@ class Append:
         return "" if Path(args["path"]).exists() else "the file is not there"
 
 
-TOOLS = [Append()]
+class Look(Append):
+    """Reads a file."""
+
+    name = "look"
+    safety: Safety = "READ"
+    operations: tuple[Operation, ...] = ("read",)
+
+    def run(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolResult:
+        return ToolResult(
+            True, f"{os.getpid()}: {Path(args['path']).read_text()}", "", None, OUTSIDE, 0.0, False
+        )
+
+
+TOOLS = [Append(), Look()]

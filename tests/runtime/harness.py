@@ -145,6 +145,7 @@ class Hand:
         rules.setdefault("prime", "prime")
         rules.setdefault("lost_at_once", True)
         rules.setdefault("asks_outcome", True)
+        rules.setdefault("keeps_escalation", True)
         self.t = 0.0
         self.wall = WALL_0
         self.ids = itertools.count(1)

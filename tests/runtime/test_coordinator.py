@@ -151,7 +151,14 @@ class Bench:
         }
         self.transport: Any = transport(self.hosts)
         self.coordinator = Coordinator(
-            Rules(seats=tuple(minds), prime="prime", lost_at_once=True, asks_outcome=True, **rules),
+            Rules(
+                seats=tuple(minds),
+                prime="prime",
+                lost_at_once=True,
+                asks_outcome=True,
+                keeps_escalation=True,
+                **rules,
+            ),
             council_id,
             keys,
             self.transport,

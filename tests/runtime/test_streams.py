@@ -60,6 +60,18 @@ def test_a_piece_goes_to_the_seat_that_observes_at_once_and_leaves_no_record(han
     assert not hand.driver.refused
 
 
+def test_listeners_hear_each_seat_at_work_whether_it_is_observed_or_not() -> None:
+    hand, heard = Hand(), []
+    hand.driver.relay.listeners.append(lambda piece: heard.append((piece.seat, piece.text)))
+    pid = hand.propose()
+    for seat in ("prime", "lite"):
+        hand.receive(piece(hand, pid, f"by {seat}", seat))
+    hand.receive(hand.vote("prime", pid))
+    hand.receive(piece(hand, pid, "too late"))
+    assert heard == [("prime", "by prime"), ("lite", "by lite")]
+    assert relayed(hand) == []
+
+
 def nobody(hand: Hand, pid: str) -> bytes:
     hand.driver.state.rules = Hand().rules
     return piece(hand, pid)
@@ -166,7 +178,7 @@ def test_a_seat_is_relayed_so_much_about_one_proposal_and_no_more(hand: Hand) ->
     assert len(relayed(hand)) == 2  # neither another seat nor another proposal pays for it
     for pid in (first, second):
         hand.receive(hand.info("client", pid, "cancel"))
-    assert not hand.driver._relay._pieces
+    assert not hand.driver.relay._pieces
 
 
 def test_a_ballot_is_relayed_to_nobody(hand: Hand) -> None:

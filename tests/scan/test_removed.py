@@ -12,6 +12,7 @@ import pytest
 
 from council.agents.scan.change import read_changes
 from council.agents.scan.finding import Finding
+from council.agents.scan.pieces import pieces_of
 from council.agents.scan.removed import findings
 
 Change = tuple[str, ...]  # path, hunk, path, hunk …
@@ -32,7 +33,7 @@ def found_in(change: Change) -> list[Finding]:
         text += f"{head}@@ -21,{old} +21,{new} @@\n{body}\n"
     reading = read_changes(text)
     assert not reading.faults
-    found, unread = findings(reading.files)
+    found, unread = findings(reading.files, pieces_of(reading.files))
     assert unread == []
     return found
 
@@ -958,7 +959,8 @@ def test_a_check_that_goes_from_a_cell_of_a_notebook_is_found() -> None:
     old = notebook("def delete(user, x):", *guard, "    x.delete()").split("\n")
     new = notebook("def delete(user, x):", "    x.delete()").split("\n")
     lines = list(difflib.unified_diff(old, new, "a/a.ipynb", "b/a.ipynb", lineterm="", n=100))
-    found, unread = findings(read_changes("\n".join(lines) + "\n").files)
+    changes = read_changes("\n".join(lines) + "\n").files
+    found, unread = findings(changes, pieces_of(changes))
     assert unread == []
     assert [(each.rule, each.weight) for each in found] == [("removed-guard", "stop")]
 

@@ -274,6 +274,7 @@ class Shell:
             escalation_ttl_s=ttl_s,
             lost_at_once=True,
             asks_outcome=True,
+            keeps_escalation=True,
         )
         self.rules = rules
         self.coordinator = Coordinator(

@@ -60,6 +60,7 @@ class World(Callers, Crew, Network, Coordinators):  # these are apart to keep it
             escalation_ttl_s=plan.ttl_s,
             lost_at_once=True,
             asks_outcome=True,
+            keeps_escalation=True,
             sole_seat=plan.sole_seat,  # type: ignore[arg-type]  # the plan's word is one of the two
             open_max=plan.open_max,
             escalations_max=plan.escalations_max,

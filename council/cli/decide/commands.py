@@ -17,6 +17,7 @@ from council.cli.options import (
     History,
     Inline,
     Json,
+    Key,
     Launch,
     Name,
     Risk,
@@ -46,6 +47,7 @@ def propose(
     ] = None,
     history: History = None,
     timeout: Timeout = None,
+    key: Key = None,
     wait_for_human: WaitForHuman = False,
     name: Name = None,
     address: Address = None,
@@ -63,8 +65,9 @@ def propose(
     """
     details: dict[str, Any] = {"risk": str(risk), "action": submit.action(action), "timeout_s": timeout}
     details |= {"wait_for": str(wait_for) if wait_for else None, "history": submit.history(history)}
+    details["key"] = key
     text = submit.body(body)
-    where = Where(config, name, address, inline, launch)
+    where = Where(config, name, address, inline, launch, keyed=key is not None)
     return submit.decide(where, Report(as_json=json), "error", summary, text, details, wait_for_human)
 
 
@@ -84,6 +87,7 @@ def review(
     ] = None,
     risk: RiskOption = Risk.low,
     timeout: Timeout = None,
+    key: Key = None,
     wait_for_human: WaitForHuman = False,
     name: Name = None,
     address: Address = None,
@@ -109,8 +113,8 @@ def review(
     if sarif and json:
         raise UsageFault("--sarif prints one JSON document, as --json does: leave one of them out")
     found = changes.find(change, Path.cwd())
-    details: dict[str, Any] = {"risk": str(risk), "timeout_s": timeout, "wait_for": "all"}
-    where = Where(config, name, address, inline, launch, trusts_folder=False, rules=found.rules)
+    details: dict[str, Any] = {"risk": str(risk), "timeout_s": timeout, "wait_for": "all", "key": key}
+    where = Where(config, name, address, inline, launch, False, rules=found.rules, keyed=key is not None)
     what = summary or found.summary
     return submit.decide(
         where,

@@ -30,7 +30,7 @@ _FLAGS = {
     "summary": "the summary",
     "timeout_s": "--timeout",
     "wait_for": "--wait-for",
-    **{name: f"--{name}" for name in ("body", "action", "history", "risk")},
+    **{name: f"--{name}" for name in ("body", "action", "history", "risk", "key")},
 }
 
 
@@ -48,7 +48,7 @@ def drafted(sender: str, content: dict[str, Any], risk: str) -> Envelope:
 def check(summary: str, body: str, details: dict[str, Any]) -> None:
     """Raises what ``drafted`` raises for a proposal that no council would take, before any is connected to."""
     content = {"summary": summary if summary.strip() else "", "body": body, "action": details.get("action")}
-    content |= {"history": details.get("history", ())}
+    content |= {"history": details.get("history", ()), "key": details.get("key")}
     for field, given in (("wait_for", details.get("wait_for")), ("time_budget_s", details.get("timeout_s"))):
         if given is not None:
             content[field] = given
