@@ -13,7 +13,7 @@ from council.agents.prime import Prime
 from council.agents.scan.datafiles import code_in
 from council.agents.scan.scan import scan
 from tests.agents.test_minds_together import one_file
-from tests.reviewing import decide_all, told
+from tests.reviewing import analyzed_together, decide_all, told
 
 CLEAN = one_file("app/total.py", "", "def total(prices):\n    return sum(prices)\n")
 BINARY = "diff --git a/{0} b/{0}\nindex 1111111..2222222 100644\nBinary files a/{0} and b/{0} differ\n"
@@ -67,12 +67,13 @@ SEEN = {
 
 @pytest.fixture(scope="module")
 def decisions() -> dict[str, Decision]:
-    return decide_all(
-        {
-            title: Case("id", "proposer", "Add up prices", diff)
-            for title, diff in (UNSEEN | SEEN | FOUND | {"deep": DEEP}).items()
-        }
-    )
+    cases = {
+        title: Case("id", "proposer", "Add up prices", diff)
+        for title, diff in (UNSEEN | SEEN | FOUND | {"deep": DEEP}).items()
+    }
+    # An analyzer that reads the deep one fails, and would for all.
+    with analyzed_together(case for title, case in cases.items() if title != "deep"):
+        return decide_all(cases)
 
 
 def waits(decision: Decision) -> bool:

@@ -18,11 +18,13 @@ ALIKE = [
     recovery.test_the_old_ones_word_counts_no_more,
     recovery.test_a_council_that_is_closed_twice_or_in_the_middle_leaves_a_whole_journal,
     recovery.test_other_seats_and_another_prime_go_on_with_what_is_open,
-    recovery.test_who_asks_while_nothing_can_be_kept_hears_why,
 ]
+LONG = recovery.test_who_asks_while_nothing_can_be_kept_hears_why
 
 
-@pytest.mark.parametrize("scenario", ALIKE, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "scenario", [*ALIKE, pytest.param(LONG, marks=pytest.mark.long)], ids=lambda each: each.__name__
+)
 def test_on_a_server(scenario: Any, address: str) -> None:
     scenario(address)
 

@@ -73,6 +73,7 @@ def test_every_bad_example_is_found_and_no_good_one() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 def test_nearly_all_bad_examples_are_found_when_they_are_rewritten() -> None:
     """Other quotes, calls spread over lines, renamed variables, more blanks."""
     count, lost = failures(examples.mutated)
