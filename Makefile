@@ -20,6 +20,7 @@ STOPS ?= 20
 FULL ?= 100
 LOCKED ?= 10
 NODES ?= 50
+USES ?= 500
 
 .PHONY: run test test-all test-lowest test-minilm check bench bench-judgement bench-peers sim slowness chaos clean
 .DEFAULT_GOAL := run
@@ -94,12 +95,14 @@ sim: $(INSTALLED)  ## the simulated council, SEEDS histories long
 slowness: $(INSTALLED)  ## searches for texts that are slow to read, SECONDS of CPU time for each reader
 	$(BIN)/python -m tests.slowness --seconds $(SECONDS) --seed $(SEED)
 
-chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, LOCKED, NODES times; about 70 minutes
+chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, LOCKED, NODES, USES times; about 80 minutes
 	$(BIN)/python -m tests.chaos sqlite --count $(SQLITE) --seed $(SEED)
 	$(BIN)/python -m tests.chaos power --count $(POWER) --seed $(SEED)
 	$(BIN)/python -m tests.chaos stop --count $(STOPS) --seed $(SEED)
 	$(BIN)/python -m tests.chaos full --count $(FULL) --seed $(SEED)
 	$(BIN)/python -m tests.chaos locked --count $(LOCKED) --seed $(SEED)
+	@# Executors that race for the uses of tokens, and are killed.
+	$(BIN)/python -m tests.runtime.racing --kills $(USES)
 	$(BIN)/python -m tests.chaos postgres --count $(POSTGRES) --seed $(SEED)
 	$(BIN)/python -m tests.chaos ray --count $(RAY) --seed $(SEED) --timed
 	$(BIN)/python -m tests.chaos nodes --count $(NODES) --seed $(SEED) --timed
