@@ -194,7 +194,7 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
     cut, whole = " ".join(cuts), " ".join(text for _, text in pair.block.added)
     owner = known["owner"].compiled
     is_query = known["query"].search(pair.old) and known["query"].search(pair.new)
-    is_owners = set(owner.findall(cut)) - set(owner.findall(whole))
+    is_owners = not known["caller"].search(whole) and set(owner.findall(cut)) - set(owner.findall(whole))
     if is_query and is_owners and re.search("[=:]|AND", cut):
         is_own = known["scoped"].search(pair.old) and not any(
             known["owner"].search(text) for text in put.lines

@@ -29,6 +29,8 @@ _LIMITED = (
 )
 _FILE_BLOCK_BYTES = 512  # in which the shell's limit counts
 
+sysconfig.get_config_vars()  # here, because in Python 3.11 two threads must not be the first to ask
+
 
 class ToolFailed(Exception):
     """An analyzer did not do its work; the message says why."""
