@@ -265,7 +265,7 @@ def test_the_shared_keywords_are_those_of_what_takes_them() -> None:
             keywords = {each.name: each for each in keyword_only(call)}
             assert {key: keywords[key].annotation for key in details} == details, (kind, name)
             assert {key: keywords[key].default for key in details} == PLAIN, (kind, name)
-            more = {"key", "wait_for_human", "human_timeout_s"}
+            more = {"key", "idempotency_key", "wait_for_human", "human_timeout_s"}
             assert keywords.keys() - details.keys() <= more, (kind, name)
         if hasattr(kind, "guard"):
             how = {name: hint.__forward_arg__ for name, hint in Guarding.__annotations__.items()}
