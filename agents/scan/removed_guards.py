@@ -29,12 +29,12 @@ def findings(
     if not blocks:
         return
     put = {token for change in changes for _, text in change.added for token in tokens(text)}
-    fresh = {path: _fresh(judged[path]) for path in {block.path for block in blocks}}
+    others = {path: _gets_other_guard(judged[path]) for path in {block.path for block in blocks}}
     of_block: dict[int, list[Pair]] = defaultdict(list)
     for pair in pairs:
         of_block[id(pair.block)].append(pair)
     for block in blocks:
-        put_instead = _Put(put, fresh[block.path], [text for _, text in judged[block.path].added])
+        put_instead = _Put(put, others[block.path], [text for _, text in judged[block.path].added])
         cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
         found = [each for each in cut if each]
         taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
@@ -45,7 +45,7 @@ def findings(
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What the change puts in: all its tokens, whether the file gets a guard that it did not have, and its lines."""
+    """What is added: the tokens of the whole change, whether the file gets another guard, and the file's lines."""
 
     tokens: set[str]
     has_guard: bool
@@ -71,8 +71,8 @@ def _is_guard(word: str) -> bool:
     return known["access"].search(word) is not None and not known["exempt"].search(word)
 
 
-def _fresh(change: FileChange) -> bool:
-    """Whether the lines that a file gets have a guard that those that it loses lack."""
+def _gets_other_guard(change: FileChange) -> bool:
+    """Whether a file loses a guard, and gets one that is not among those it loses."""
     old, new = (
         {word.lower() for _, text in lines for word in tokens(text) if _is_guard(word)}
         for lines in (change.removed, change.added)
