@@ -49,7 +49,7 @@ class Piece:
         return (statement for block in (self.tree.blocks if self.tree else ()) for statement in block)
 
     def number(self, at: int) -> int:
-        """The number in the file of a line of the text, which counts from 0; after the last line, that of the last."""
+        """The number in the file of a line of the text, which counts from 0. After the end it is the last number."""
         return self.numbers[min(at, len(self.numbers) - 1)] if self.numbers else 0
 
     def touches(self, first: int, last: int) -> bool:
