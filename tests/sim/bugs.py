@@ -225,19 +225,19 @@ BUGS = (
     Bug("who has voted is halted", "core.ballots:_is_at_work", "proposal.done()", "proposal.lost"),
     Bug(
         "a seat observes its own stream",
-        "runtime.streams:Relay.why_not",
+        "runtime.streams:Relay.take",
         "not observer or piece.seat == observer",
         "not observer",
     ),
     Bug(
         "what is said after the vote is overheard",
-        "runtime.streams:Relay.why_not",
+        "runtime.streams:Relay._why_not",
         'proposal is None or proposal.stage != "deliberating"',
         "proposal is None",
     ),
     Bug(
         "who has voted is overheard",
-        "runtime.streams:Relay.why_not",
+        "runtime.streams:Relay._why_not",
         "if any(ballot.seat == piece.seat for ballot in proposal.ballots):",
         "if False:",
     ),
@@ -340,7 +340,7 @@ SHELL_BUGS = (
     ),
     Bug(
         "a seat overhears itself",
-        "runtime.streams:Relay.why_not",
+        "runtime.streams:Relay.take",
         "not observer or piece.seat == observer",
         "not observer",
     ),
