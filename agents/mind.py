@@ -33,7 +33,7 @@ RulingWord = Literal["confirm", "reject", "human", "verify"]
 COST_MAX = 10**12
 
 
-# The role of a turn that has the result of a check. A proposer's own turn of this role is shown with the other one.
+# A turn of the first role has the result of a check. A proposer's own turn of this role is shown with the second one.
 CHECK_ROLE, CLAIMED_ROLE = "check", "claimed-check"
 
 

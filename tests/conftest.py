@@ -62,7 +62,7 @@ FIRST = (
 BY_COMMAND = ("tests/ray/test_cli_ray.py", "tests/ray/test_dashboard.py", "tests/ray/test_hold.py")
 # A test of these shares nothing with others, and some take minutes: it may run in any process.
 ALONE = ("tests/ray/test_nodes.py", "tests/ray/test_reaper.py", "tests/ray/test_reconnect.py", "tests/chaos/")
-# Its tests share a cluster with each other alone.
+# The tests of this file share a cluster, and no other test does.
 CLUSTER = "tests/ray/test_cluster.py"
 
 

@@ -32,8 +32,8 @@ def growth(read: Callable[[str], object], text: str) -> float:
     """How many times as much CPU time reading a text takes as reading an eighth of it.
 
     About 8 where a reader goes over its text once, 64 where it begins anew at each character. The
-    least of three tries counts, so that what the machine does beside it does not. One try of the whole
-    is enough where it is soon over.
+    least of three tries counts, so that other work of the machine does not. If the first try is fast
+    enough, it is the only one.
     """
     part = text[: len(text) // 8]
 

@@ -27,9 +27,10 @@ TOGETHER_S = 300.0  # of one run over all cases
 
 @contextmanager
 def analyzed_together(cases: Iterable[Case]) -> Iterator[None]:
-    """In it, one run of each analyzer stands for those of all reviews: to start them takes most of a review's time.
+    """Runs each analyzer once for all cases. Reviews within the context get its results, and start no analyzer.
 
-    A text that is in no body of a case, as that of an action, is analyzed by a run of its own.
+    Starting an analyzer takes most of a review's time. A text that is in the body of no case, such as that of an
+    action, is analyzed by a run of its own.
     """
     changes = [narrowed(change) for case in cases for change in read_changes(case.body).files]
     shown = pieces_of(changes)

@@ -132,7 +132,7 @@ def opinion(case: Case, answer: ModelAnswer, prompt: Prompt, predicates: Schema 
 
 
 def _with_check(packet: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A control packet whose check has its arguments as an object: a schema that is closed has them as text."""
+    """A control packet with the arguments of its check as an object. In the answer schema they are a text."""
     check = packet.get("check")
     if not isinstance(check, Mapping) or not isinstance(check.get("args"), str):
         return packet

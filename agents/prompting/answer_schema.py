@@ -63,7 +63,7 @@ _PACKET = _object(
     memory_operations=_many(_object(op=_words_of(MemoryOperation, "op"), key=_TEXT, value=_TEXT)),
     impact_analysis=_object(estimated_scope=_words_of(ImpactAnalysis, "estimated_scope")),
     safety_gates=_object(requires_user_approval={"type": "boolean"}, dangerous_action_blocked=_TEXT_OR_NULL),
-    # A closed object can't hold the arguments of just any tool. So they are a JSON object, as text.
+    # A closed object can't list the arguments of every tool. So they are a JSON object in a text.
     check=_or_null(_object(tool=_TEXT, args=_TEXT)),
 )
 

@@ -13,7 +13,7 @@ from council.agents.scan.rows import convert, load
 
 DEPTH_MAX = 8  # nesting of arguments that is read
 ARGS_MAX = 2_000  # values of arguments that are read
-# Lists of words by name: see the file.
+# Lists of words, by name. rules/tools.yml says what each list means.
 WORDS = {
     name: frozenset(text.split())
     for name, text in convert(
@@ -58,9 +58,9 @@ class Argument(NamedTuple):
 class ParsedAction:
     """An action as it is read. ``tool`` is in lower case, in separate words; it is "" if there is no action.
 
-    ``runs_shell``, ``runs_python``, ``sends``: by the names of the tool and its arguments. ``language`` is the one
-    that an argument names, such as ``shell``, ``sql`` or ``python``. ``commands`` are the lists
-    whose items are separate lines in ``args``, or separate texts; each is joined, as it may be one command.
+    The names of the tool and of its arguments say what it does: ``runs_shell``, ``runs_python``, ``sends``.
+    ``language`` is the one that an argument names, such as ``shell``, ``sql`` or ``python``. ``commands`` are the
+    lists whose items are separate lines or texts in ``args``. Each may also be one command, so it is joined here.
     """
 
     tool: str
@@ -224,4 +224,5 @@ def _are_texts(values: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def holds_diff(text: str) -> bool:
+    """Whether a text seems to contain a diff."""
     return "\n@@ " in text or text.startswith("diff --git ")

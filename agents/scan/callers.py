@@ -55,7 +55,10 @@ def _functions(pieces: Sequence[Piece]) -> dict[tuple[str, str, str], list[_Func
 
 
 def _misused(piece: Piece) -> Iterator[ast.Call]:
-    """The calls that are a statement, a condition, a part of an operation, or the value of a name never awaited."""
+    """The calls that are a statement, a condition, a part of an operation, or the value of a name.
+
+    A call that is the value of a name counts only if the name is never awaited.
+    """
     nodes = [node for statement in piece.statements for node in (statement.node, *statement.inner)]
     awaited = {
         name.id
@@ -93,7 +96,7 @@ def _may_await(node: ast.AST, name: ast.Name) -> bool:
 
 
 def _is_call_of(call: ast.Call, at: str, sources: dict[str, set[str]], path: str, owner: str) -> bool:
-    """Whether a call in the file ``at`` certainly is of a function: by its name, its module's, or ``self``."""
+    """Whether a call in the file ``at`` certainly calls a function: by its name, its module's name, or ``self``."""
     module = path.rpartition("/")[2].removesuffix(".py")
     match call.func:
         case ast.Name(id=name) if not owner:

@@ -19,7 +19,7 @@ CHARS_MAX = 200  # of a captured name or number
 
 _PHP_TAG = re.compile(r"(<\?(?:php\b|=)|\?>)")
 _SCRIPT_TAG = re.compile(r"(<script\b[^>]{0,500}>|</script)", re.IGNORECASE)
-_PUT = {"?>": ";", "<?=": " echo "}  # for a tag
+_PUT = {"?>": ";", "<?=": " echo "}  # what stands in place of a tag
 
 # In the JSON of a rule: its utils by name, its regexes, and in these each backslash with what it escapes.
 _MATCHES = re.compile(r'"matches":"([^"]+)"')
@@ -78,7 +78,7 @@ def _code_of(piece: Piece, name: str) -> str:
 def _between(text: str, tags: re.Pattern[str], *, is_code: bool) -> str:
     """What stands between an opening tag and the closing one. Lines keep their places.
 
-    ``is_code``: a text without tags is code. A text whose first tag is a closing one begins with code.
+    ``is_code`` says whether a text without tags is code. A text whose first tag is a closing one begins with code.
     """
     parts = tags.split(text)
     if len(parts) > 1:
@@ -129,7 +129,7 @@ def _write_rules(place: Path, by_id: dict[str, Rule]) -> None:
 
 
 def _needed(code: Mapping[str, Any]) -> dict[str, Any]:
-    """The utils that a rule uses, for ast-grep compiles all that it is given for each rule."""
+    """The utils that a rule uses. ast-grep compiles all that it is given, once for each rule."""
     given, needed = code["utils"], {}
     texts = [_json([code["rule"], code.get("constraints")])]
     while texts:

@@ -52,9 +52,12 @@ class Row(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 
 class Programs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``programs.yml``: regexes with a name, which rows use as ``<name>``; options that take a value, by program; and
-    which words of a program are files that it writes (``last``, ``all``, or a regex on the line). ``databases`` are
-    clients with their dialects of SQL; ``consoles`` and ``given`` are texts of words."""
+    """The content of ``programs.yml``. ``names`` are regexes, which rows use as ``<name>``.
+
+    By program: ``options`` are those that take a value, and ``writes`` says which words are files that it writes
+    (``last``, ``all``, or a regex on the line). ``databases`` are clients with their dialects of SQL. ``consoles``
+    are programs whose input is judged as a command's words, and ``given`` are variables that are never empty.
+    """
 
     names: dict[str, str]
     databases: dict[str, str]
@@ -87,7 +90,7 @@ def table(folder: Path = RULES) -> Table:
 
 
 def _expanded(row: Row, programs: Programs) -> Row:
-    """A row whose regular expressions hold those that it names, and span no more than a line of a script."""
+    """The row with named regexes written out. ``.*`` spans at most ``SPAN_MAX`` characters in it."""
 
     def pattern(text: str) -> str:
         named = re.sub(r"<([a-z-]+)>", lambda name: f"(?:{programs.names[name[1]]})", text)
@@ -105,7 +108,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """A command's words. ``operands`` are those after options are set aside; True: it may be an option's value."""
+    """A command's words: ``flags`` with their values, and the other words, ``operands``.
+
+    The boolean of an operand says that it may be the value of the option before it.
+    """
 
     flags: list[tuple[str, str]]
     operands: list[tuple[str, bool]]
@@ -187,10 +193,10 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*|\d)\}")
 
 
 def path_of(word: str, scene: Scene) -> str:
-    """A word as a path: absolute, ``~`` for home folders, without a last ``/*``.
+    """A word as a path: absolute, ``~`` for home folders, without a last ``/*``; or one of three words.
 
-    ``:unset``: it is / if a variable is empty, which nothing prevents; ``:maybe-unset``: something not shown may.
-    ``:project``: the folder that the script starts in, or its history.
+    ``:unset``: the path is / if a variable is empty, and nothing prevents that. ``:maybe-unset``: likewise, but
+    something that is not shown may prevent it. ``:project``: the folder that the script starts in, or its history.
     """
     path = re.sub(r"/{2,}", "/", word.removeprefix("file://"))
     if scene.directory[:1] in {"/", "~", "$"} and path[:1] not in {"/", "~", "$", "-", ""}:
@@ -216,7 +222,7 @@ def path_of(word: str, scene: Scene) -> str:
 
 @dataclass
 class Judge:
-    """Takes what a script runs, in order, and collects the findings. ``line`` counts from 1; words are evaluated.
+    """Takes what a script runs, in order, and collects the findings. Lines count from 1; words are evaluated.
 
     A stage is a command of a pipeline; ``<file`` and ``>file`` in its words are its redirections. ``in_file``: the
     script stands in a file, and is not run now.
@@ -282,7 +288,7 @@ class Judge:
             self._add(row, line, words)
 
     def query(self, argv: list[str], text: str, line: int) -> None:
-        """What a command is given as its input, if that is written out: SQL, if it is a database client."""
+        """The input or a word of a command, if it is written out: SQL, if the command is a database client."""
         name = base_name(argv[0])
         if (dialect := table().programs.databases.get(name)) is not None:
             from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s

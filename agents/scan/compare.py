@@ -92,7 +92,7 @@ def _plain(text: str) -> str:
 def _unmatched(one: Sequence[Match], other: Sequence[Match]) -> list[Match]:
     """The matches of one side beyond those of the other, by their texts. Lines that stay are paired off first.
 
-    A match of code on lines that stay is beyond too, if its rule means stop: the lines around it made it one.
+    A match of code on lines that stay counts too, if its rule means stop: the lines around it made it a match.
     """
     left = Counter(_plain(match.text) for match in other)
     beyond = []

@@ -40,9 +40,10 @@ class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A program to which something goes. ``ignore``: options whose values stay here. ``stdin``: it takes input then.
+    """A program to which something goes, if its line matches ``line``. ``ignore`` are options whose values stay here.
 
-    ``words``: its words go there too. ``runs``: only if it takes its script from its input, or has one in its words.
+    It takes its standard input if its line matches ``stdin``. ``words``: its words go there too. ``runs``: its input
+    counts only if it runs it as a script.
     """
 
     to: str
@@ -55,7 +56,7 @@ class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class FlowRow(Rule, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A flow that is a finding. ``by: pipe``: words do not count. The graver rows come first."""
+    """A flow that is a finding. With ``by: pipe``, words do not count. The graver rows come first."""
 
     source: str = msgspec.field(name="from")
     to: str

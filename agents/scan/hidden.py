@@ -1,6 +1,6 @@
-"""Finds what a change brings in and nobody sees: hidden characters on added lines, programs, links that lead out.
+"""Finds what a change adds and a reader does not see: characters, programs, links out of the repository.
 
-Control characters of writing direction (CVE-2021-42574), characters that nobody sees, tags and runs of variation
+The characters are controls of the writing direction (CVE-2021-42574), invisible ones, tags and runs of variation
 selectors, which carry hidden text, and letters of other scripts that look Latin (UTS 39).
 """
 
@@ -37,9 +37,9 @@ _NAMED = re.compile(
 
 
 def findings(changes: Iterable[FileChange]) -> list[Finding]:
-    """The hidden characters that a change brings into files, more often than it takes them out of each.
+    """The hidden characters, binary programs and links out of the repository that a change adds.
 
-    And what else comes in and can't be seen: programs, and what a link leads to that leaves the repository.
+    A kind of hidden character counts only as often as the file has more of it than before.
     """
     return [each for change in changes for find in (_characters, _programs, _links) for each in find(change)]
 

@@ -68,11 +68,12 @@ def is_code(change: FileChange) -> bool:
 
 
 def is_remark(text: str) -> bool:
+    """Whether a line is a comment."""
     return _REMARK.match(text) is not None
 
 
 def blocks_of(change: FileChange) -> Iterator[Block]:
-    """The blocks of a file that remove something. A blank context line separates nothing."""
+    """The blocks of a file. A blank context line does not end a block."""
     for hunk in change.hunks:
         removed: list[tuple[int, str]] = []
         added: list[tuple[int, str]] = []

@@ -114,6 +114,7 @@ def _runs(piece: Piece) -> list[_Numbered]:
 
 
 def _marked(piece: Piece) -> list[tuple[int, str, bool]]:
+    """The lines of the file in a piece: index in the text, the line, whether it is changed."""
     lines = piece.text.split("\n")
     return [
         (at, line.removesuffix("\r")[:LINE_CHARS_MAX], number in piece.changed)

@@ -46,7 +46,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Report(NamedTuple):
-    """What ruff reports at a line, from 1, of one of the texts that it was given, by its place in them."""
+    """One report of ruff. ``text`` is the index of the text that it is about; ``line`` counts from 1."""
 
     text: int
     code: str
@@ -88,7 +88,7 @@ def findings(changes: Iterable[FileChange], pieces: Iterable[Piece], timeout_s: 
 
 
 def _fresh(reports: Sequence[Report], pieces: Sequence[Piece]) -> list[Report]:
-    """The reports on new sides that old sides do not have as often, wherever lines moved."""
+    """The reports on new sides that the old sides do not have as often. Lines that moved are not new."""
     texts = [["".join(line.split()) for line in piece.text.split("\n")] for piece in pieces]
     # How many more of each report, and of each line, the old sides have.
     known: Counter[tuple[str, str]] = Counter()
@@ -111,7 +111,7 @@ def _fresh(reports: Sequence[Report], pieces: Sequence[Piece]) -> list[Report]:
 
 
 def _breaks(change: FileChange, hunk: Hunk) -> bool:
-    """Whether a syntax error on the new side of a hunk alone is certainly one: a hunk may end in a statement."""
+    """Whether a syntax error that only the new side of a hunk has is certainly one. A hunk may cut a statement."""
     opened = [_opened(each.new_text()) - _opened(each.old_text()) for each in change.hunks]
     is_closed_elsewhere = opened[change.hunks.index(hunk)] and not sum(opened)
     lines = [line.strip() for line in hunk.new_text().split("\n")]

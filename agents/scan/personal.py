@@ -14,7 +14,7 @@ from council.agents.scan.shapes import RULES, Grade, Shape, Validator, load
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a table, as a set."""
+    """The words of a text, as a set."""
     return frozenset(text.split())
 
 

@@ -1,8 +1,8 @@
 """The texts of a change, side by side: what rules are applied to.
 
-A file whose change shows it whole is one piece a side, any other file one piece a hunk and side. A fragment of Python
-or YAML gets lines above it that make its indentation valid; they have the number 0. The Python in a notebook's cells
-is a piece of Python. Python is parsed here, once for all readers.
+If a change shows a file whole, each side of the file is one piece. Otherwise each side of a hunk is one. A fragment
+of Python or YAML gets lines above it that make its indentation valid; they have the number 0. The Python in a
+notebook's cells is a piece of Python. Python is parsed here, once for all readers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Piece:
         return (statement for block in (self.tree.blocks if self.tree else ()) for statement in block)
 
     def number(self, at: int) -> int:
-        """The file's number of a line of the text, which counts from 0. A line after the last one has the last's."""
+        """The number in the file of a line of the text, which counts from 0. After the end it is the last number."""
         return self.numbers[min(at, len(self.numbers) - 1)] if self.numbers else 0
 
     def touches(self, first: int, last: int) -> bool:

@@ -147,8 +147,8 @@ class Sides:
 def parse_sides(sides: Sequence[Sequence[str]], *, is_whole: bool, allowed: int) -> Sides:
     """The lines of both sides, parsed under the first repair that serves both.
 
-    Of a whole file, which needs none, the old side may have wrong syntax. The number of tokens parsed is hardly more
-    than ``allowed``, but one parse is made of each hunk that is short enough.
+    A whole file needs no repair, and its old side may have wrong syntax. Once more than ``allowed`` tokens are
+    parsed, no further repair is tried. So the first parse may take more, unless ``allowed`` is below 0.
     """
     texts = ["\n".join(lines) for lines in sides]
     cost, spent = sum(map(tokens_in, texts)) + 50, 0

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from council.agents.scan.personal import words as table
+from council.agents.scan.personal import words as word_set
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python import Statement
 
@@ -22,7 +22,7 @@ _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied d
 login owner password permi perms privil revoked role signature signed staff superuser trust valid verif
 whitelist"""
 AUTH_STEMS = tuple(_STEMS.split())
-_NO_AUTHORITY = table(
+_NO_AUTHORITY = word_set(
     "author authors authored authority authorities permissive permit"
 )  # also a part of a URL
 _ACCESS_STEMS = (*AUTH_STEMS, "own", "guard", "access", "scope", "protect", "secure", "restrict")
@@ -35,10 +35,10 @@ _CHECK_CALL = re.compile(
 _PREDICATE = re.compile(
     r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
 )
-_STOPPING_CALLS = table("abort exit _exit fail deny forbid reject redirect")
+_STOPPING_CALLS = word_set("abort exit _exit fail deny forbid reject redirect")
 _REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
-_SMALL_WORDS = table("is not self none len get the of in isinstance cls has any")
-_SURROUNDINGS = table("version platform python")  # a check of these protects nothing of the user's
+_SMALL_WORDS = word_set("is not self none len get the of in isinstance cls has any")
+_SURROUNDINGS = word_set("version platform python")  # a check of these protects nothing of the user's
 NEIGHBOURS_MAX = 8  # statements before and after a check that identify its place
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
@@ -55,14 +55,14 @@ class Check:
     node: ast.expr
     whole: ast.expr
     line: int
-    is_plain: bool  # it stops the code by a raise, or concerns permissions: certainly a check
+    is_plain: bool  # it is certainly a check, not a call for its value or an assert for the type checker
     after: tuple[ast.stmt, ...] = ()  # the identifying statements after it
     before: tuple[ast.stmt, ...] = ()
     owners: tuple[str, ...] = ()  # the functions and classes around it, innermost last
     path: str = ""
     raises: str = ""  # the exception, if it raises one
-    refuses: bool = True  # or it only ends its block early
-    is_implied: bool = False  # it is the way round of a refusal, and may be removed
+    refuses: bool = True  # False: it only ends its block early
+    is_implied: bool = False  # it is the condition that avoids a refusal below it, and may be removed
 
     @cached_property
     def key(self) -> str:
@@ -153,7 +153,7 @@ def _is_remark(node: ast.stmt) -> bool:
 
 
 def decides(function: Function) -> bool:
-    """Whether a function decides permissions or whether something is genuine, by name and body."""
+    """Whether a function decides who may do what, or whether something is genuine, by its name and body."""
     is_named = _PREDICATE.match(function.name) is not None
     return is_named and speaks_of_authority(split(function.name) | words_of(function))
 
@@ -306,4 +306,5 @@ def words_of(node: ast.AST) -> frozenset[str]:
 
 
 def speaks_of_authority(words: Iterable[str]) -> bool:
+    """Whether one of the words is about permissions, or about whether something is genuine."""
     return any(word.startswith(AUTH_STEMS) and word not in _NO_AUTHORITY for word in words)

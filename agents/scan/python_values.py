@@ -152,6 +152,7 @@ def _is_built(node: ast.expr) -> bool:
 
 
 def last_of(node: ast.AST | None) -> str:
+    """The last part of a dotted name."""
     return dotted(node).rsplit(".", 1)[-1]
 
 

@@ -83,7 +83,7 @@ def _swallows(piece: Piece) -> Iterator[Finding]:
             if not piece.touches(at, at) or not _passes(handler):
                 continue
             is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
-            message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}`. pass. Refuse then."
+            message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
             weight: Weight = "stop" if is_access or isinstance(handler.body[-1], ast.Return) else "ask"
             yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
 

@@ -74,7 +74,7 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
 
 
 def _imports(pieces: Sequence[Piece]) -> set[str]:
-    """The names that are imported, but for imports in a block."""
+    """The names that are imported outside of blocks."""
     nodes = (each.node for piece in pieces if piece.tree for each in piece.tree.blocks[0])
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     return {(item.asname or item.name).partition(".")[0] for node in imports for item in node.names}
@@ -110,7 +110,7 @@ class _NewSide:
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
         self.checks = [check for piece in pieces for check in checks_of(piece)]
-        self._fresh = [True] * len(self.checks)
+        self._fresh = [True] * len(self.checks)  # whether each is new: no check of the old side is the same
 
     @cached_property
     def functions(self) -> set[str]:
@@ -196,7 +196,7 @@ class _NewSide:
         return any(_key(statement) in known for statement in statements)
 
     def holds_edited(self, check: Check) -> bool:
-        """Whether for each protected statement one of its file has all its words, and more."""
+        """Whether for each protected statement one of its file has all its words, and perhaps more."""
         told = [words_of(node) for node in check.after]
         known = [words_of(node) for node in self._statements.get(check.path, {}).values() if _is_simple(node)]
         return bool(told) and all(len(one) > 1 and any(one <= other for other in known) for one in told)
@@ -212,7 +212,7 @@ def _is_simple(node: ast.stmt) -> bool:
 
 
 def _key(node: ast.stmt) -> str:
-    """What tells a statement from others: its text, of a block its first line."""
+    """What tells a statement from others: its tree; if it has a block, the tree of what stands before the block."""
     if _is_simple(node):
         return ast.dump(node)
     return type(node).__name__ + "".join(

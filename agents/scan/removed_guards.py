@@ -29,12 +29,12 @@ def findings(
     if not blocks:
         return
     put = {token for change in changes for _, text in change.added for token in tokens(text)}
-    fresh = {path: _fresh(judged[path]) for path in {block.path for block in blocks}}
+    others = {path: _gets_other_guard(judged[path]) for path in {block.path for block in blocks}}
     of_block: dict[int, list[Pair]] = defaultdict(list)
     for pair in pairs:
         of_block[id(pair.block)].append(pair)
     for block in blocks:
-        put_instead = _Put(put, fresh[block.path], [text for _, text in judged[block.path].added])
+        put_instead = _Put(put, others[block.path], [text for _, text in judged[block.path].added])
         cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
         found = [each for each in cut if each]
         taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
@@ -45,7 +45,7 @@ def findings(
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What the change puts in: all its tokens, whether the file gets a guard that it did not have, and its lines."""
+    """What is added: the tokens of the whole change, whether the file gets another guard, and the file's lines."""
 
     tokens: set[str]
     has_guard: bool
@@ -71,8 +71,8 @@ def _is_guard(word: str) -> bool:
     return known["access"].search(word) is not None and not known["exempt"].search(word)
 
 
-def _fresh(change: FileChange) -> bool:
-    """Whether the lines that a file gets have a guard that those that it loses lack."""
+def _gets_other_guard(change: FileChange) -> bool:
+    """Whether a file loses a guard, and gets one that is not among those it loses."""
     old, new = (
         {word.lower() for _, text in lines for word in tokens(text) if _is_guard(word)}
         for lines in (change.removed, change.added)
@@ -126,7 +126,7 @@ def _unscoped(block: Block, put: _Put) -> Finding | None:
         return None
     number, text = queries[0]
     message = (
-        f"Takes the owner off the query {short_quote(text.strip())}. Keep it: else others' rows are found."
+        f"Takes the owner off the query {short_quote(text.strip())}. Keep it: else rows of others are found."
     )
     return _finding("filter-cut", "stop", block.path, number, message, 639)
 
@@ -141,7 +141,7 @@ def _refusal(block: Block, put: _Put) -> Finding | None:
     number, text = gone[0]
     if not known["denies"].search(text):
         return None
-    message = f"Takes off the refusal {short_quote(text.strip())}, and what it guards stays. Keep it."
+    message = f"Takes off the refusal {short_quote(text.strip())}, but what it guards stays. Keep it."
     return _finding("refusal-removed", "stop", block.path, number, message, 862)
 
 
@@ -152,7 +152,7 @@ def _condition(path: str, gone: Sequence[tuple[int, str]]) -> Finding | None:
     if path.endswith(".py") or len(gone) > CONDITION_LINES_MAX or not stops:
         return None
     shown = short_quote(first.strip())
-    message = f"Takes off the check {shown}, and what it guards stays. Keep it, or move it."
+    message = f"Takes off the check {shown}, but what it guards stays. Keep it, or move it."
     weight: Weight = "stop" if is_access else "ask"
     return _finding("guard-removed", weight, path, number, message, 862 if is_access else 754)
 
@@ -167,11 +167,13 @@ def _line(block: Block, number: int, text: str, put: _Put, *, is_short: bool) ->
     if is_guard and put.guard_gone(words):
         rule = "middleware-removed" if is_item else "guard-removed"
         message = (
-            f"Takes off the guard {shown}, and what it guards stays. Keep it, or put another in its place."
+            f"Takes off the guard {shown}, but what it guards stays. Keep it, or put another in its place."
         )
         return _finding(rule, "stop", block.path, number, message, 862)
     if known["lock"].search(text) and not any(known["atomic"].search(added) for _, added in block.added):
-        message = f"Takes off {shown}, and what it protects stays. Keep it, or say why two can't meet there."
+        message = (
+            f"Takes off {shown}, but what it protects stays. Keep it, or say why no two can run it at once."
+        )
         return _finding("lock-removed", "stop", block.path, number, message, 362)
     return None
 
@@ -201,7 +203,7 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
         )
         weight = "stop" if is_own or not puts else "ask"
         shown = short_quote(cut)
-        message = f"Takes the filter {shown} off a query. Keep it: others' rows are found without it."
+        message = f"Takes the filter {shown} off a query. Keep it: else rows of others are found."
         return _finding("filter-cut", weight, pair.path, pair.line, message, 639)
     is_less = set(puts) <= set(cuts) and len(pair.block.removed) == len(pair.block.added) == 1
     if is_less and known["input"].search(cut) and not known["input"].search(whole):
@@ -209,6 +211,6 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
         weight = "stop" if known["cleans"].search(cut) else "ask"
         return _finding("validation-cut", weight, pair.path, pair.line, message, 20)
     if is_less and known["lock"].search(cut) and not known["atomic"].search(whole):
-        message = f"Takes {short_quote(cut)} off {shown}. Keep it, or say why two can't meet there."
+        message = f"Takes {short_quote(cut)} off {shown}. Keep it, or say why no two can run it at once."
         return _finding("lock-removed", "stop", pair.path, pair.line, message, 362)
     return None

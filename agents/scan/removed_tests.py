@@ -39,13 +39,13 @@ def findings(changes: Sequence[FileChange], blocks: Sequence[Block]) -> Iterator
     sources = [change for change in code if not is_test(change.path)]
     if not any(change.hunks for change in tests):
         return
-    # A test goes with the code that it tests, so that nothing is an alarm in a change that takes code away.
+    # A change that takes code away also takes its tests away, so a removed test is no alarm there.
     shrinks = _lines(sources, "removed") > _lines(sources, "added")
     before = {change.path: _tests_of(change, "+") for change in tests}
     after = {change.path: _tests_of(change, "-") for change in tests}
     left = set().union(*after.values())
     added = {bare(text) for change in changes for _, text in change.added}
-    is_kept = _lines(tests, "added") * 2 >= _lines(tests, "removed")
+    is_rewritten = _lines(tests, "added") * 2 >= _lines(tests, "removed")
     stems = {_stem(change.path) for change in sources}
     for change in tests:
         old, new = before[change.path], after[change.path]
@@ -57,7 +57,7 @@ def findings(changes: Sequence[FileChange], blocks: Sequence[Block]) -> Iterator
                 yield _finding("test-file-deleted", "ask" if is_only else "note", change.path, 0, message)
             continue
         if sum(bool(name) and test.is_changed for name, test in new.items()) < len(lost):
-            is_alarm = not (shrinks or is_kept) and _stem(change.path) in stems
+            is_alarm = not (shrinks or is_rewritten) and _stem(change.path) in stems
             for name in lost[:3]:
                 message = f"Removes the test {short_quote(name)}. Keep it, or say why what it tests is gone."
                 weight: Weight = "ask" if is_alarm else "note"

@@ -1,4 +1,4 @@
-"""How tables of ``rules/`` are loaded, and what all rows of the tables of commands, flows and SQL have."""
+"""Loads the tables in ``rules/``. ``Rule`` is what the rows about commands, flows and SQL have in common."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     """A row that is a finding. ``message`` says what it is, then what to do.
 
     ``bad`` and ``good`` are examples, one a line: each of ``bad`` must give this finding, none of ``good`` may.
-    ``in_files`` is the weight in a file, which is reviewed before it runs. With ``reach``, the weight shifts by one
-    step: up for production, down for test systems.
+    ``in_files`` is the weight in a file, because a file is reviewed before it runs. With ``reach``, the weight shifts
+    by one step: up for production, down for test systems.
     """
 
     id: str
@@ -44,7 +44,7 @@ def load(path: Path) -> Any:
 
 
 def convert(item: Any, kind: type[_T], place: str) -> _T:
-    """Loaded YAML as a type. Raises ValueError, which begins with ``place``, if it is another one."""
+    """Loaded YAML as a type. Raises ValueError, which begins with ``place``, if it does not fit the type."""
     try:
         return msgspec.convert(item, kind)
     except msgspec.ValidationError as error:

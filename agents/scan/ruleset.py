@@ -125,7 +125,7 @@ def code_rules(language: str) -> tuple[Rule, ...]:
 
 
 def line_rules(paths: Collection[str]) -> tuple[Rule, ...]:
-    """This package's line rules in files that can have one for one of the paths. Raises RuleError."""
+    """This package's line rules, from those files that may have a rule for one of the paths. Raises RuleError."""
     files = files_of(OWN / "lines")
     return tuple(
         rule for file in files if any(reads(globs_in(file), path) for path in paths) for rule in read(file)
@@ -134,7 +134,10 @@ def line_rules(paths: Collection[str]) -> tuple[Rule, ...]:
 
 @functools.cache
 def globs_in(file: Path) -> tuple[str, ...]:
-    """The globs of a file of line rules; none if a rule has none. Parsing all files takes longer than most scans."""
+    """The globs of a file of line rules, without parsing it: parsing all files takes longer than most scans.
+
+    There are none if a rule has none: then the file may have a rule for any path.
+    """
     text = file.read_text("utf-8")
     lists = _PATHS.findall(text)
     globs = (glob for each in lists for glob in re.findall(r"\"([^\"]*)\"", each) if glob[:1] != "!")

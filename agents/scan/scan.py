@@ -1,6 +1,6 @@
-"""The one door of the static checks: ``scan(case)`` reads a case, and gives what all rules find in it.
+"""The entry point of the static checks: ``scan(case)`` returns what all rules find in a case.
 
-The findings are made once a case, however many minds of this process ask. Only what a change adds or takes away is
+A case is scanned once, however many minds of this process ask. Only what a change adds or takes away is
 judged, never what was there before. A file that an action writes counts as added.
 """
 
@@ -52,7 +52,7 @@ KEPT = 8  # cases whose findings are kept for the other minds
 FOREIGN_SHARE = 0.1  # of a file's new characters that could not be decoded; umlauts in Latin-1 are fewer
 # These weigh the same in tests, documents and generated files.
 _EVERYWHERE: frozenset[Family] = frozenset({"secret", "tests", "ci"})
-_IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # and these in files that have a generated file's name
+_IN_LOCK_FILES = _EVERYWHERE | {"supply"}  # these weigh the same in files with a generated file's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class Findings:
 
     ``unread`` names damaged diffs, source in an unknown encoding, and text above a limit. ``unknown`` names source in
     a language that no rule reads. ``failed`` names analyzers that did not do their work. ``only_lines`` names files
-    of which no grammar is known here, templates, dialects and links. If there is nothing else, ``has_code``
-    is false. ``silenced`` are findings that a user's silence takes out, each with its reason.
+    whose grammar is not known here, templates, dialects and links. If there is nothing else, ``has_code`` is false.
+    ``silenced`` are findings that a user's silence takes out, each with its reason.
     """
 
     found: tuple[Finding, ...] = ()
@@ -179,7 +179,7 @@ def _code(pieces: Sequence[Piece], own: Own, timeout_s: float) -> list[Finding]:
 
 
 def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each weakness of a line once, with its weight where it stands, gravest first."""
+    """Each weakness of a line once, with the weight that it has in its file, gravest first."""
     ordered = sorted(
         map(_placed, found), key=lambda each: (WEIGHTS.index(each.weight), each.path, each.line, each.rule)
     )

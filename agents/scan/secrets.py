@@ -85,8 +85,8 @@ def findings(
 ) -> list[Finding]:
     """What is private in the lines of a file, each with its number.
 
-    ``lenient`` is for tests and documentation: there a likely secret, or one known only by its name, opens nothing,
-    and personal data weighs one step less. ``assignments`` is as for find_private.
+    ``lenient`` is for tests and documentation. There a likely secret, or one known only by its name, is only a note,
+    and personal data weighs less. ``assignments`` is as for ``find_private``.
     """
     text = "\n".join(line for _, line in lines)
     spots = [spot for spot in find_private(text, assignments=assignments) if spot.grade != "fake"]
@@ -325,7 +325,7 @@ def _named(value: str, match: re.Match[str]) -> Grade | None:
         return grade
     if _CODE.search(value):
         return None  # an expression of a programming language, not an .env or YAML value
-    # Within a line of text it is no finding, but hidden.
+    # In the middle of a line it is no finding, but redaction hides it.
     return grade if _UNQUOTED_END.match(match.string, end) else "fake"
 
 
@@ -371,7 +371,7 @@ def shapes() -> dict[str, Shape]:
 
 @cache
 def finder(*, named: bool = True, personal: bool = True) -> Finder:
-    """Finds all shapes, or those that need no name, or those of secrets alone."""
+    """A finder of all shapes. Without ``named``, of those that need no name; without ``personal``, of secrets."""
     return Finder(
         shape
         for shape in shapes().values()

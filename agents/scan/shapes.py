@@ -85,7 +85,7 @@ class Found(NamedTuple):
 
 
 class Finder:
-    """Finds the values of some shapes in texts, in the time of a text's length."""
+    """Finds the values of some shapes in texts. The time is linear in the length of the text."""
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
         self._shapes = list(enumerate(shapes))
@@ -136,7 +136,7 @@ def _widen(windows: list[list[int]], first: int, last: int) -> None:
 
 
 def in_bytes(text: str) -> bytes:
-    """One byte for each character: a small letter for an ASCII letter, 0 for a digit, else a part of its number."""
+    """One byte for each character: the lowest of its code point, in lower case, and "0" for each digit."""
     one_each = text.encode() if text.isascii() else text.encode("utf-32-le", "surrogatepass")[::4]
     return one_each.translate(_FOLDED)
 

@@ -98,7 +98,10 @@ def _in_file(change: FileChange, scripts: _Shell) -> Iterator[Finding]:
 def _read_side(
     change: FileChange, hunk: Hunk, other: str, scene: Scene, bared: bool, scripts: _Shell
 ) -> Iterator[tuple[list[int], list[Finding]]]:
-    """What one side of a hunk runs. For a shell script the scene is kept from hunk to hunk."""
+    """What one side of a hunk runs. For a shell script the scene is kept from hunk to hunk.
+
+    ``bared``: the change removed ``set -u``, so variables that are not shown count as unset.
+    """
     lines = [line for line in hunk.lines if line.tag != other]
     side = [((line.old_no if other == "+" else line.new_no) or 0, line.text) for line in lines]
     first = side[0][1] if side else ""

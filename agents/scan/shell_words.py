@@ -50,8 +50,8 @@ class Scene:
     """The state of a script so far: variables, the directory, and whether unset variables stop it.
 
     ``looked_at`` are variables that a test has examined. ``is_whole``: the whole script so far is known, so a
-    variable that is not set here is unset. ``secrets`` are files that a command has put
-    secrets into, each with its kind in the table of flows.
+    variable that is not set here is unset. ``secrets`` are files and words that earlier commands gave a kind in the
+    table of flows: files with a secret or a dump, saved downloads, and words such as the name of a remote.
     """
 
     variables: dict[str, str] = field(default_factory=dict)

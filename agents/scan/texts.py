@@ -1,4 +1,4 @@
-"""The texts of a case, apart: changes of files, code, and words."""
+"""Takes the texts of a case apart: changes of files, code, and words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ ARGUMENTS = "the action's arguments"  # a place
 
 @dataclass(slots=True)
 class Texts:
-    """What diffs of the case hold, the files that its action writes, its code, and its words, each with its place."""
+    """What a case consists of.
+
+    ``reading`` is what its diffs hold, ``written`` the files that its action writes, and ``code`` its code blocks and
+    the code that its action runs. ``words`` are all other texts, each with its place.
+    """
 
     reading: ScannedText
     written: list[FileChange] = field(default_factory=list)

@@ -17,6 +17,8 @@ from council.agents.scan.spelling import spelled
 
 @dataclass(frozen=True)
 class Example:
+    """A change that a rule must find if ``is_bad``, and must not find otherwise. ``how`` names its variant."""
+
     rule: Rule
     is_bad: bool
     change: FileChange
@@ -26,7 +28,7 @@ class Example:
 def of(rules: Sequence[Rule], given: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterator[Example]:
     """The examples of some rules. ``given`` has for each id lists under ``bad`` and ``good``.
 
-    Raises ValueError for an example of another form.
+    Raises ValueError for an example that has another form.
     """
     for rule in rules:
         for kind in ("bad", "good"):

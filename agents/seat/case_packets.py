@@ -30,7 +30,7 @@ PACKETS_MAX = 500  # that a seat holds for later rounds; an older one is built a
 SESSIONS_MAX = 1_000
 # What is sent of a packet. The journal has the whole texts of proposals and ballots.
 TEXT_CHARS_MAX, ENTRIES_MAX, PACKET_CHARS_MAX = 2_000, 100, 256 * 2**10
-WORD_CHARS_MAX = 500
+WORD_CHARS_MAX = 500  # a longer last word is cut within
 CUT = " [cut]"
 
 
@@ -74,7 +74,7 @@ class CasePackets:
     async def of(self, case: Case, make: Callable[[], Awaitable[CognitionPacket]]) -> CognitionPacket:
         """The packet of a case. If there is none yet, it is the one that ``make`` builds.
 
-        After a check, it gets the history of a new one, which has the result of the check.
+        After a check, the packet gets the history of a newly built one, which has the result of the check.
         """
         held = self._packets.get(case.proposal_id)
         if held is None or _checks_in(held) < len(case.checks):
@@ -225,7 +225,7 @@ def _text_of(packet: CognitionPacket) -> str:
 
 
 def _beginning(text: str) -> str:
-    """The first characters of a long text, to the end of a word: half a secret would not be redacted."""
+    """The first characters of a long text, up to the end of a word: half a secret would not be redacted."""
     text = text[:TEXT_CHARS_MAX]
     words, _, rest = text.rpartition(" ")
     return words if words and len(rest) <= WORD_CHARS_MAX else text

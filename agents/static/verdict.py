@@ -36,7 +36,7 @@ def count(number: int, what: str) -> str:
 
 
 def says(mark: str, vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
-    """An opinion whose reason begins with the mark of a kind of checks."""
+    """An opinion whose reason begins with the mark of a kind of checks, and is cut if it is too long."""
     return Opinion(vote, (mark + reason)[:REASON_CHARS_MAX], confidence, risk)
 
 

@@ -1,9 +1,11 @@
 """Removes secrets, personal data, blocked words and profanity from text before it leaves (GCP 7.3, rules 3.4).
 
-The order is personal data and secrets, content policy, profanity. If two matches overlap, the earlier in this order
-wins. The patterns are those of ``council.agents.scan``. The search also decodes base64, hex, URL-encoding, JSON and
-HTML escapes, and joins values that are split over lines. Values that are encoded twice are found in escapes only.
-Names of persons are not found. The time is linear in the length of the text.
+The order is personal data and secrets, content policy, profanity. Matches that overlap are redacted as one, under the
+kind of the one that starts first. If they start together, it is the kind that is earlier in this order.
+
+The patterns are those of ``council.agents.scan``. The search also decodes base64, hex, URL-encoding, JSON and HTML
+escapes, and joins values that are split over lines. Values that are encoded twice are found in escapes only. Names of
+persons are not found. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -124,7 +126,7 @@ def _private(text: str) -> list[_Span]:
 
 
 def _apart(found: list[_Span]) -> list[_Span]:
-    """The spans in order. One that overlaps an earlier found one keeps only what that one leaves."""
+    """The spans in order. Spans that overlap are joined, under the kind of the first."""
     apart: list[_Span] = []
     for span in sorted(found, key=lambda span: span.start):
         last = apart[-1] if apart else None
@@ -158,7 +160,7 @@ class _Piece(NamedTuple):
 
 
 class _View:
-    """A text made of another view, or of the text itself. Its pieces are made once a place is asked for."""
+    """A text made of another view, or of the text itself. Its pieces are made when a place is first asked for."""
 
     def __init__(self, text: str, pieces: Callable[[], list[_Piece]], of: _View | None = None) -> None:
         self.text, self._make, self._of = text, pieces, of
@@ -187,7 +189,7 @@ class _View:
 
 
 def _views(text: str) -> Iterator[_View]:
-    """The text without escapes, then without escapes in these, that with its lines joined, and what it encodes."""
+    """The views of a text: without escapes, without escapes within escapes, with its lines joined, and decoded."""
     last = _View(text, lambda: [_Piece(len(text), 0, len(text))])
     for _ in range(2):
         plain, count = _ESCAPE.subn(_unescaped, last.text)
@@ -286,7 +288,7 @@ def _runs(kind: tuple[bytes, re.Pattern[bytes]], whole: bytes) -> list[tuple[int
 
 
 def _kind(shape: str, **characters: str) -> tuple[bytes, re.Pattern[bytes]]:
-    """``characters`` are of a class, by the letter that stands for it in ``shape``."""
+    """A kind of run. ``characters`` are the members of each class, by the letter that stands for it in ``shape``."""
     classes = [
         next((letter for letter, each in characters.items() if re.match(f"[{each}]", chr(code))), ".")
         for code in range(256)

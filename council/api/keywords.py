@@ -218,9 +218,9 @@ def new_proposal(
 ) -> Envelope:
     """A PROPOSAL envelope with the present time, and a new id or the one of its key.
 
-    In a pool the id must belong to the council at ``place``, its number and the pool's size. A key whose id does not
-    is numbered, so the same key gives the same id again. Raises EnvelopeError, whose message names the arguments of
-    ``Council.draft``.
+    ``place`` is the council's number in a pool, and the pool's size. The id must belong to this council. If the id
+    of a key does not, a number is added to the key: the same key always gets the same number. Raises EnvelopeError,
+    whose message names the arguments of ``Council.draft``.
     """
     # pydantic, which the command line's help does not need
     from council.protocol.envelope import Envelope, id_of_key

@@ -166,8 +166,9 @@ class AsyncPool:
     ) -> Envelope:
         """Like ``Council.draft``. The council is that of ``key`` or of the superseded proposal, otherwise any.
 
-        ``idempotency_key`` is the ``key`` of ``Council.draft``: the caller's own name for the proposal. Whoever gives
-        both gives both again. Raises CallerError if the key and the superseded proposal belong to different councils.
+        ``idempotency_key`` is the ``key`` of ``Council.draft``: the caller's own name for the proposal. If you give
+        both keys, give both each time. Raises CallerError if the key and the superseded proposal belong to different
+        councils.
         """
         council = chosen(self._councils, key, idempotency_key, supersedes)
         return council.draft(

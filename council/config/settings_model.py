@@ -1,4 +1,4 @@
-"""What the models of settings share: faults in words, all of them in one error."""
+"""The base class of all settings. It puts the faults of a model into words, all in one error."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ class SettingsModel(BaseModel):
 
 
 def config_error(model: type[BaseModel], problems: Sequence[str]) -> ConfigError:
+    """One error for the problems of a model, a line for each."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = "".join(f"\n  {problem}" for problem in problems)
     return ConfigError(f"{model.__name__} has {count}:{lines}", problems=list(problems))
 
 
 def _problem(model: type[BaseModel], fault: ErrorDetails) -> str:
-    """An error of pydantic's, in words."""
+    """A fault that pydantic found, in words."""
     found = fields.quoted_value(fault["input"])
     if not fault["loc"]:
         return f"found {found}, expected its keys with their values"

@@ -1,4 +1,4 @@
-"""The payloads of a proposal's OMEN packets, from the facts of its records (rules 5). Nothing here keeps a state."""
+"""The payloads of a proposal's OMEN packets, from the facts of its records (rules 5). All functions are pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from council.governance.ledger import WRITING
 from council.protocol.models import time_text
 from council.protocol.omen import Packet, stakes_level
 
-# The trigger of each reason for which a human is asked. Of the others, ``_trigger`` says it.
+# The triggers of some reasons for which a human is asked. ``trigger`` has those of all reasons.
 TRIGGERS = {
     "tie": "contradiction_unresolved",
     "quorum_lost": "contradiction_unresolved",
@@ -162,15 +162,18 @@ def choice(asked: Escalation) -> tuple[list[dict[str, Any]], list[dict[str, Any]
 
 
 def said(act: Ballot | Ruling) -> dict[str, Any]:
+    """What a ballot or a ruling says besides its vote."""
     return {"reason": act.reason, "confidence": act.confidence, "risk": act.risk_level}
 
 
 def belief(domain: str, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """A new belief."""
     change = {"domain": domain, "key": key, "new_value": dict(value), "prior_value": None}
     return {"update_type": "new_belief", "belief_changes": [change]}
 
 
 def option(option_id: str, description: str, pro: str, con: str) -> dict[str, Any]:
+    """An option of a human, with its one advantage and its one risk."""
     return {
         "option_id": option_id,
         "description": description,
@@ -181,6 +184,7 @@ def option(option_id: str, description: str, pro: str, con: str) -> dict[str, An
 
 
 def error(text: str) -> dict[str, Any]:
+    """The error of an action that failed. It is not tried again."""
     return {
         "error_code": "action_failed",
         "error_message": text,

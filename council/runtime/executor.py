@@ -154,7 +154,8 @@ class Executor:
     def begin_check(self, proposal_id: str, number: int, check: Mapping[str, Any], timeout_s: float) -> None:
         """Begins to run the check of that number before a decision on a proposal. Its result is reported.
 
-        ``check`` has the tool and its arguments as JSON; ``timeout_s`` is the time that its run has.
+        Does nothing if the check is under way. ``check`` has the tool and its arguments as JSON; ``timeout_s`` is the
+        time that its run has.
         """
         token_id = token_id_of(proposal_id, number)
         if token_id in self._checks:
@@ -233,7 +234,10 @@ async def serve(executor: Executor, port: Port) -> None:
 
 
 async def serve_checks(executor: Executor, port: Port, after: int) -> None:
-    """Runs each check that is asked of ``executor``, as announced after the cursor ``after``; until cancelled."""
+    """Runs each check that is asked of ``executor``, as announced after the cursor ``after``; until cancelled.
+
+    If the council is lost, it is asked again. Checks that were announced meanwhile are run then.
+    """
     while True:
         try:
             async for kind, issued in _issued(executor, port, after):

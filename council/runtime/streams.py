@@ -69,7 +69,10 @@ class Relay:
         self._pieces: dict[str, Counter[str]] = {}
 
     def take(self, piece: StreamPiece, state: CouncilState) -> str:
-        """Counts a piece and tells the listeners. The reason why the observer does not get it, else ""."""
+        """Counts a piece and tells the listeners, if its seat is at work.
+
+        Returns why the observer does not get the piece, or "" if it does.
+        """
         if why := self._why_not(piece, state):
             return why
         for listener in self.listeners:
@@ -82,6 +85,7 @@ class Relay:
         return "" if state.seats[observer].active else "the seat that observes is inactive"
 
     def _why_not(self, piece: StreamPiece, state: CouncilState) -> str:
+        """Why a piece is dropped. Otherwise counts it, and returns ""."""
         proposal = state.open.get(piece.proposal_id)
         if proposal is None or proposal.stage != "deliberating":
             return "its proposal is deliberated no more, or never was"

@@ -7,8 +7,8 @@
 | the result of an approved action, or a report of it | VERIFY |
 | a note of a seat: what it learned, why it would override a rule | THOUGHT_SEED |
 
-What a seat publishes while it thinks is PLAN. It is on no record, and is sent as it comes: a value that is split over
-two pieces is found, because the last 1,024 characters wait for the rest.
+What a seat publishes while it thinks is PLAN. It is on no record, and is sent in parts as it comes. The last 1,024
+characters wait for the rest, so that a value that is split over two pieces is found.
 
 The router redacts each text on a thread, before it is written to a file or leaves the process. Each channel delivers
 on a thread of its own, at least once, from a folder that outlasts the process.
@@ -140,6 +140,7 @@ class Plans:
             self._close(text)
 
     def end_all(self) -> None:
+        """Sends the rest of what was said about all proposals."""
         for proposal_id in list(self._texts):
             self.end(proposal_id)
 

@@ -48,8 +48,8 @@ PLACES = [(table, column) for table, names in COLUMNS.items() for column in name
 # When an epoch was begun, and by whom, is in no hash: another text or time is not found.
 UNHASHED = {("epochs", "begun_at"), ("epochs", "by")}
 # Every command on every damage takes minutes. In turn, a column meets every third value, a value every third column,
-# and each damage verify and one other command. In make test-all, a column meets every value, and each damage verify
-# and every third other command.
+# and each damage meets verify and one other command. In make test-all, a column meets every value, and each damage
+# meets verify and every third other command.
 THIRD = 3
 WHOLE = pytest.mark.parametrize(
     "whole", [pytest.param(False, id="in turn"), pytest.param(True, id="all", marks=pytest.mark.long)]
@@ -141,7 +141,7 @@ def commands(path: Path, proposal: str, intact: Path) -> list[list[str]]:
 def told(
     cli: Cli, path: Path, lived: tuple[Path, str], damage: object, turn: int, whole: bool
 ) -> dict[str, int]:
-    """The exit code of verify and of the others whose turn it is; each is one that is documented."""
+    """The exit codes of verify and of the commands whose turn it is. Each must be documented."""
     codes = {}
     given = commands(path, lived[1], lived[0].with_name(EXPORT))
     others = [command for command in given if command[0] != "verify"]

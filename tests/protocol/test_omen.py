@@ -69,7 +69,7 @@ WRONG = (
 
 
 def mutations(packet: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """For ``changed``: each part missing, each wrong value in its place, and unknown keys."""
+    """The changes to make by ``changed``: each part missing, each wrong value in its place, and unknown keys."""
     for path in places(packet):
         yield (path,)
         old = packet
@@ -99,7 +99,7 @@ def changed(packet: dict[str, Any], path: tuple[Any, ...], *value: Any) -> dict[
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 23])
 @pytest.mark.parametrize("packet_type", TYPES)
 def test_model_and_schema_agree_on_each_change_of_a_full_sample(packet_type: str, every: int) -> None:
-    """On each of them in make test-all, on each 23rd in make test."""
+    """Each change is tried in make test-all, each 23rd in make test."""
     assert same_verdict(packet_type, sample(packet_type), "the sample")
     verdicts = []
     for path, *value in itertools.islice(mutations(sample(packet_type)), 0, None, every):

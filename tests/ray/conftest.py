@@ -124,7 +124,7 @@ def killed(slow: Up) -> Killed:
     return Killed(slow, program, command)
 
 
-# In several processes, these run in any of them.
+# If several processes run the tests, any of them may run these.
 ANYWHERE = tuple(f"tests/ray/test_{name}.py" for name in ("reconnect", "nodes", "cluster", "reaper"))
 
 
