@@ -22,7 +22,8 @@ HOSTILE = (
     "secret=", "secret_access_key=", "password=a", "token: ", "--password ", "a@b.co ", "ab@firma.de ", "fuck ",
     "4111 1111 1111 1111 ", "DE44 ", "+1 2", "1 ", "1", "bsn pesel tfn 1 ", "a\n", "a1\nb2 ", "\\n", "%41", "\\u0041",
     "\uff21", "\u200b", "é", "A1b2C3d4", "aGVsbG8gd29ybGQ=\n", "0a", "://a:b@", '"', " ", "eyJ.", "ghp_",
-    "-----BEGIN PRIVATE KEY-----\n", '"kty":"RSA"', "pwd=a1b2c3 ", "user=a;", "curl -u a:b1c2d3 ",
+    "-----BEGIN PRIVATE KEY-----\n", '"kty":"RSA"', "pwd=a1b2c3 ", "user=a;", "curl -u a:b1c2d3 ", "glpat-", "gldt-",
+    "xoxb-", "sk-",
 )  # fmt: skip
 
 

@@ -377,6 +377,8 @@ def test_an_idempotency_key_names_one_proposal_across_restarts(tmp_path: Path) -
             pool.propose(draft, idempotency_key="order-7")
         with pytest.raises(EnvelopeError, match=r"^key: "):
             pool.draft("x", idempotency_key=7)  # type: ignore[arg-type]
+        with pytest.raises(CallerError, match="has 181 characters, expected at most 180"):
+            pool.draft("x", idempotency_key="k" * 181)
     with pool_of(3) as pool, pytest.raises(CallerError, match="made-up name"):
         pool.draft("x", idempotency_key="order-1")
 

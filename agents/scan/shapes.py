@@ -100,6 +100,7 @@ class Finder:
         """The values, in the order of their shapes, then of their places. They may overlap."""
         found: list[Found] = []
         windows: dict[int, list[list[int]]] = {}
+        ends: dict[int, int] = {}  # where the last match of each shape ends
         for word, start, end in self._words.find_matches_as_indexes(in_bytes(text), overlapping=True):
             for order, shape, before in self._of_word[word]:
                 if not shape.anchor:
@@ -109,7 +110,8 @@ class Finder:
                 if before:
                     head = text[max(0, start - BEFORE_MAX) : start]
                     begin -= len(head) - len(head.rstrip(before))
-                if match := shape.pattern.match(text, begin):
+                if begin >= ends.get(order, 0) and (match := shape.pattern.match(text, begin)):
+                    ends[order] = match.end()
                     _add(found, order, shape, match)
         for order, shape in self._shapes:
             if not shape.words:

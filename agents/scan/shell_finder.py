@@ -250,7 +250,7 @@ def _python(lines: Numbered) -> Iterator[Script]:
             yield command, [number] * (command.count("\n") + 1)
 
 
-_RUNS = re.compile(r"\b(?:subprocess|shell|run|call)\b|system|[pP]open|check_|output", re.ASCII)
+_RUNS = re.compile(r"\b(?:shell|run|call)\b|subprocess|system|[pP]open|check_|output", re.ASCII)
 
 
 def _run_by(call: ast.Call) -> str:

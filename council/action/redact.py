@@ -40,9 +40,9 @@ _SOFT = "\u00ad\u200b-\u200d\u2060\ufeff"  # characters that nobody sees
 _WIDE = "\uff01-\uff5e"  # ASCII in full width
 # It begins with a class of characters: so the next place is found fast.
 _ESCAPE = re.compile(
-    rf"[%\\&{_SOFT}{_WIDE}](?:(?<=%)[0-9A-Fa-f]{{2}}(?:%[0-9A-Fa-f]{{2}})*+"
+    rf"[%\\&\x1b{_SOFT}{_WIDE}](?:(?<=%)[0-9A-Fa-f]{{2}}(?:%[0-9A-Fa-f]{{2}})*+"
     r"|(?<=\\)(?:u00[0-9A-Fa-f]{2}|x[0-9A-Fa-f]{2}|[/\"'\\nrt])|(?<=&)#(?:[0-9]{2,3}|[xX][0-9A-Fa-f]{2});"
-    rf"|(?<=[{_SOFT}])[{_SOFT}]*+|(?<=[{_WIDE}])[{_WIDE}]*+)"
+    rf"|(?<=\x1b)\[[0-9;]{{0,20}}[A-Za-z]|(?<=[{_SOFT}])[{_SOFT}]*+|(?<=[{_WIDE}])[{_WIDE}]*+)"
 )
 _IN_WORD = re.compile(r"\w")
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}

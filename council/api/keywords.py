@@ -213,14 +213,18 @@ ARGUMENTS = {
 }
 
 
+POOL_KEY_CHARS_MAX = 180  # a key has at most 200 characters, with its number in a pool
+
+
 def new_proposal(
     sender: str, content: Mapping[str, Any], place: tuple[int, int] | None = None, **more: Any
 ) -> Envelope:
     """A PROPOSAL envelope with the present time, and a new id or the one of its key.
 
     ``place`` is the council's number in a pool, and the pool's size. The id must belong to this council. If the id
-    of a key does not, a number is added to the key: the same key always gets the same number. Raises EnvelopeError,
-    whose message names the arguments of ``Council.draft``.
+    of a key does not, a number is added to the key: the same key always gets the same number. Raises CallerError for a
+    key in a pool that leaves no room for a number, and EnvelopeError, whose message names the arguments of
+    ``Council.draft``.
     """
     # pydantic, which the command line's help does not need
     from council.protocol.envelope import Envelope, id_of_key
@@ -228,6 +232,8 @@ def new_proposal(
 
     about = {"timestamp": datetime.now(UTC), "sender": sender, "role": "proposer", "type": "PROPOSAL"}
     key = content.get("key")
+    if place is not None and isinstance(key, str) and len(key) > POOL_KEY_CHARS_MAX:
+        raise CallerError(f"a pool's key has {len(key)} characters, expected at most {POOL_KEY_CHARS_MAX}")
     for attempt in itertools.count(1):  # in a pool, about as many as it has councils
         own = f"{key} #{attempt}" if isinstance(key, str) and attempt > 1 else key
         msg_id = id_of_key(sender, own) if isinstance(own, str) else new_id()

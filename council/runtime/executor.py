@@ -102,10 +102,12 @@ class Executor:
             raise CallerError(f"{tool} is a {found.safety} tool, and a check runs READ tools alone")
         args = copy.deepcopy(dict(args))  # the caller's may change while this waits: what is digested is run
         try:  # both are the tool's own code
-            async with asyncio.timeout(PREPARE_S):
+            async with asyncio.timeout(PREPARE_S) as limit:
                 await _on_thread(lambda: found.check(args))
                 resources = await _on_thread(lambda: found.resources(args))
         except TimeoutError:
+            if not limit.expired():  # it is the tool's own
+                raise
             raise CallerError(f"{tool} did not check its arguments within {PREPARE_S:g} s") from None
         request = {
             "run": self._run,

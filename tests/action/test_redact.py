@@ -136,10 +136,17 @@ def test_a_named_secret_within_a_line_is_hidden() -> None:
     )
 
 
+def test_colours_of_a_terminal_hide_no_secret() -> None:
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    for text in (f"\x1b[31m{token}\x1b[0m", f"{token[:10]}\x1b[1;32m{token[10:]}"):
+        assert token[10:] not in redact(text).text, text
+
+
 HOSTILE = [
     "a.", "a", "\n", "a\n", "%41", "\\u0041", "A1b2C3d4", "0a", "password=", "-----BEGIN PRIVATE KEY-----\n",
     "ghp_", "1 ", "4111 1111 1111 1111 ", "a1\nb2 ", "eyJ.", "token: ", " ", '"', "\\n",
     "secret_access_key=", "2-", "a@b.co ", "fuck ", "\uff21", "\u200b", "é", "A1", "bsn 1 ", "--password ", "DE44 ",
+    "glpat-", "gldt-", "xoxb-", "sk-", "\x1b[0",
 ]  # fmt: skip
 
 

@@ -311,6 +311,7 @@ def test_length_hides_no_shell_text_in_a_file(path: str, lines: list[str]) -> No
     ("code", "is_run"),
     [
         ("x = \"it's\"; os.system('rm -rf /')", True),
+        ("async def f():\n    await asyncio.create_subprocess_shell('rm -rf /')", True),
         ("x = '''it's'''; os.system('rm -rf /')", True),
         ("x = f'{os.system(\"rm -rf /\")}'", True),
         ("BAD = ['os.system(\"rm -rf /\")']", False),

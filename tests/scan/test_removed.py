@@ -516,6 +516,13 @@ BAD: list[tuple[str, str, list[Change]]] = [
 """),
     ]),
     ("lock-removed", "stop", [
+        ("app/stock.go", """
+ func f() {
+-	l.Lock()
+-	defer l.Unlock()
+ 	g()
+ }
+"""),
         ("app/stock.py", """
      def take(self, n):
 -        with self._lock:
