@@ -222,8 +222,8 @@ def new_proposal(
     """A PROPOSAL envelope with the present time, and a new id or the one of its key.
 
     ``place`` is the council's number in a pool, and the pool's size. The id must belong to this council. If the id
-    of a key does not, a number is added to the key: the same key always gets the same number. Raises CallerError for a
-    key in a pool that leaves no room for a number, and EnvelopeError, whose message names the arguments of
+    of a key does not, a number is added to the key: the same key always gets the same number. Raises CallerError for
+    a key in a pool that leaves no room for a number, and EnvelopeError, whose message names the arguments of
     ``Council.draft``.
     """
     # pydantic, which the command line's help does not need

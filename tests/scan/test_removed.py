@@ -518,9 +518,9 @@ BAD: list[tuple[str, str, list[Change]]] = [
     ("lock-removed", "stop", [
         ("app/stock.go", """
  func f() {
--	l.Lock()
--	defer l.Unlock()
- 	g()
+-    l.Lock()
+-    defer l.Unlock()
+     g()
  }
 """),
         ("app/stock.py", """
