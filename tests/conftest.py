@@ -117,7 +117,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return "tests/ray, by command"
             if nodeid.startswith(ALONE):
                 return nodeid
-            if nodeid.startswith("tests/ray/") and not nodeid.startswith(CLUSTER):
+            if nodeid.startswith("tests/ray/"):
                 return "tests/ray"
             if nodeid.startswith(("tests/journal/", "tests/hold/test_journal.py")):
                 return "tests/journal"

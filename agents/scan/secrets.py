@@ -167,8 +167,7 @@ _PLACEHOLDER_PARTS = re.compile(
     r"example|placeholder|change[-_ ]?(?:me|this)|replace[-_ ]?(?:me|with|this)|insert[-_ ]|your[-_ ]|"
     r"dummy|sample|redacted|xxxx|\*\*\*|\.\.\.|not[-_ ]?a[-_ ]?real|not[-_ ]?real|fake|todo|fixme|"
     r"secret[-_]?here|"
-    r"(?:^|[-_ .])(?:test|tests|testing|mock|stub|foo|bar|baz|demo|insecure|undefined)(?:$|[-_ .0-9])",
-    re.IGNORECASE,
+    r"(?:^|[-_ .])(?:test|tests|testing|mock|stub|foo|bar|baz|demo|insecure|undefined)(?:$|[-_ .0-9])"
 )
 _PLACEHOLDER_WORDS = words(
     "password passwd pass passw0rd p@ssw0rd p@ssword password1 password123 pwd secret secrets secretkey "
@@ -192,7 +191,7 @@ def is_placeholder(value: str) -> bool:
     if low in _PLACEHOLDER_WORDS or len(set(low)) <= 3:
         return True
     steps = sum(map(_STEPS.__contains__, map(add, low, low[1:])))
-    return steps * 5 >= len(low) * 3 or bool(_PLACEHOLDER_PARTS.search(bare) or _INTERPOLATED.search(bare))
+    return steps * 5 >= len(low) * 3 or bool(_PLACEHOLDER_PARTS.search(low) or _INTERPOLATED.search(bare))
 
 
 # Validators: the grade of a value, given its match and the arguments in the rule

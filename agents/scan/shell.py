@@ -59,6 +59,7 @@ _CUT_OFF = re.compile(
 
 # The grammar uses C's character tables, and reads beyond their end for characters above ASCII: it crashed on some. No
 # rule needs such a character, only that a word with one equals no other word. X is in no rule's word.
+_BRACES = re.compile(r"""([^{}$`'"\\\s]*)\{([^{}$`'"\\\s]*,[^{}$`'"\\\s]*)\}([^{}$`'"\\\s]*)""")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 # The end of a line whose command continues in the next line. A comment may follow.
 _GOES_ON = re.compile(r"\\$|(?:[|]&?|&&)[ \t]*(?:#.*)?$")
@@ -174,7 +175,7 @@ class _Reader:
             case "for_statement":
                 if name := node.child_by_field_name("variable"):
                     given = [self.word(each) for each in node.children_by_field_name("value")]
-                    known = given[0] if len(given) == 1 and re.match(r"[/~].*\*$", given[0]) else "${item}"
+                    known = next((word for word in given if word.startswith(("/", "~"))), "${item}")
                     secret = next((word for word in given if "(!" in word), known)
                     self._set(name, secret)
             case "pipeline":
@@ -259,7 +260,7 @@ class _Reader:
                 word = self.word(parts[0]) if parts else _text(child)
                 words += word.split() if parts and parts[0].type.endswith("expansion") else [word]
             elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "comment"}:
-                words.append(self.word(child))
+                words += _braces(_text(child)) or [self.word(child)]
         return words
 
     def word(self, node: Node) -> str:
@@ -473,6 +474,12 @@ def _pieces(script: str) -> Iterator[tuple[int, str]]:
         goes_on = _GOES_ON.search(line) is not None
     if piece:
         yield first, "".join(piece)
+
+
+def _braces(text: str) -> list[str]:
+    """The words of an unquoted ``a{b,c}``, ab and ac; none of any other text."""
+    found = _BRACES.fullmatch(text)
+    return [found[1] + each + found[3] for each in found[2].split(",")] if found else []
 
 
 def _text(node: Node) -> str:

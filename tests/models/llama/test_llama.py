@@ -64,7 +64,7 @@ def lost(server: Llama, purse: Account, case: Case | None = None, **settings: An
 
 
 def is_proper(opinion: Opinion) -> bool:
-    """Whether a ballot has what the schema asks for, each part in its own words."""
+    """Whether a ballot has what the schema asks for, each part in its own words. Parts that are empty or null go."""
     packet = opinion.control_packet
     assert packet is not None
     asked_for = json.loads(SCHEMA_TEXTS["ballot"])["properties"]["control_packet"]["required"]
@@ -72,7 +72,7 @@ def is_proper(opinion: Opinion) -> bool:
         opinion.vote in ("yes", "no", "abstain")
         and opinion.confidence in CONFIDENCES
         and opinion.risk_level in ("low", "med", "high")
-        and set(asked_for) <= {*packet, "mangle_updates", "memory_operations"}
+        and set(asked_for) <= {*packet, "mangle_updates", "memory_operations", "check"}
         and isinstance(packet["safety_gates"]["requires_user_approval"], bool)
     )
 
