@@ -124,10 +124,6 @@ def killed(slow: Up) -> Killed:
     return Killed(slow, program, command)
 
 
-# If several processes run the tests, any of them may run these.
-ANYWHERE = tuple(f"tests/ray/test_{name}.py" for name in ("reconnect", "nodes", "cluster", "reaper"))
-
-
 @pytest.fixture
 def at_last() -> None:
     """For a test that is run after all others, since what it looks at takes its time: half a minute, mostly."""
@@ -156,7 +152,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> list[bool]:
         used = getattr(item, "fixturenames", ())
         steps = (
-            not item.nodeid.startswith(ANYWHERE),
+            not item.nodeid.startswith("tests/ray/test_reconnect.py"),
             "at_last" in used,
             not own_ray(item),
             "slow" not in used,
