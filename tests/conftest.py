@@ -61,9 +61,7 @@ FIRST = (
 # They share councils that ``council up`` brought up, each with a Ray of its own (fixtures of tests/ray/conftest.py).
 BY_COMMAND = ("tests/ray/test_cli_ray.py", "tests/ray/test_dashboard.py", "tests/ray/test_hold.py")
 # A test of these shares nothing with others, and some take minutes: it may run in any process.
-ALONE = ("tests/ray/test_nodes.py", "tests/ray/test_reaper.py", "tests/ray/test_reconnect.py", "tests/chaos/")
-# The tests of this file share a cluster, and no other test does.
-CLUSTER = "tests/ray/test_cluster.py"
+ALONE = ("tests/ray/test_reconnect.py", "tests/chaos/")
 
 
 class Folder(pytest.Package):
