@@ -34,6 +34,7 @@ from council.governance import machine, payloads
 from council.governance.episode import Episode
 from council.governance.invariants import CONSEQUENTIAL
 from council.governance.payloads import Case
+from council.governance.templates import option
 from council.protocol.errors import Refused
 from council.protocol.models import time_text
 from council.protocol.omen import Packet, read_packet
@@ -320,12 +321,8 @@ class _Telling:
     def _ask_outcome(self, request: UseRequest, summary: str) -> None:
         tool, where = request.tool, payloads.named(request.resources) or "what the tool changes"
         options = [
-            payloads.option(
-                "approve", f"Confirm that {tool} ran", "its result counts as ok", "it may not be done"
-            ),
-            payloads.option(
-                "reject", f"{tool} did not run", "it may be proposed again", "it may be done twice"
-            ),
+            option("approve", f"Confirm that {tool} ran", "its result counts as ok", "it may not be done"),
+            option("reject", f"{tool} did not run", "it may be proposed again", "it may be done twice"),
         ]
         gaps = [{"gap": f"whether {tool} ran", "impact_if_unknown": "it may be done twice, or not at all"}]
         step = {"step": f"Look at {where}", "rationale": summary}
@@ -362,10 +359,8 @@ class _Telling:
         self._grounded()
         self._decide("ESCALATE", why)
         options = [
-            payloads.option(
-                "approve", "Approve it", "what was asked for is done", "no seat stands behind it"
-            ),
-            payloads.option("reject", "Reject it", "nothing is changed", "what was asked for is not done"),
+            option("approve", "Approve it", "what was asked for is done", "no seat stands behind it"),
+            option("reject", "Reject it", "nothing is changed", "what was asked for is not done"),
         ]
         gaps = [{"gap": "what the missing seats would say", "impact_if_unknown": why}]
         self._escalate("contradiction_unresolved", options, gaps, {"step": "Decide it", "rationale": why})

@@ -172,17 +172,6 @@ def belief(domain: str, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return {"update_type": "new_belief", "belief_changes": [change]}
 
 
-def option(option_id: str, description: str, pro: str, con: str) -> dict[str, Any]:
-    """An option of a human, with its one advantage and its one risk."""
-    return {
-        "option_id": option_id,
-        "description": description,
-        "pros": [pro],
-        "cons": [con],
-        "risk_summary": con,
-    }
-
-
 def error(text: str) -> dict[str, Any]:
     """The error of an action that failed. It is not tried again."""
     return {

@@ -163,8 +163,8 @@ class Writer:
         """An Escalation of a decision. ``options`` are 2 or 3 complete ones; by default, to go on or to stop."""
         summary = self._about.summary
         default = (
-            _option("go_on", f"Go on: {summary}", "it is done", "nobody has verified it"),
-            _option("stop", f"Stop: {summary}", "nothing changes", "it is not done"),
+            option("go_on", f"Go on: {summary}", "it is done", "nobody has verified it"),
+            option("stop", f"Stop: {summary}", "nothing changes", "it is not done"),
         )
         payload = {
             "escalation_trigger": trigger,
@@ -232,7 +232,8 @@ class Writer:
         }
 
 
-def _option(option_id: str, description: str, pro: str, con: str) -> dict[str, Any]:
+def option(option_id: str, description: str, pro: str, con: str) -> dict[str, Any]:
+    """An option of a human, with its one advantage and its one risk."""
     return {
         "option_id": option_id,
         "description": description,

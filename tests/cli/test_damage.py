@@ -232,7 +232,7 @@ def test_any_byte_is_told(cli: Cli, home: Path, lived: tuple[Path, str], place: 
     chance = random.Random(7)
     intact = lived[0].read_bytes()
     schema = [each.start() for each in re.finditer(b"CREATE ", intact)]
-    for turn in range(66 if whole else 22):  # each of the eleven that take turns twice or more
+    for turn in range(150 if whole else 22):  # each of the eleven that take turns twice or more
         at = (
             chance.randrange(len(intact))
             if place == "anywhere"
