@@ -8,10 +8,11 @@ differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from council.agents.scan.change import DiffLine, FileChange
 from council.agents.scan.regex import Regex
@@ -24,12 +25,15 @@ PAIRS_MAX = 200_000  # of lines compared in one change
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.){0,300}"|\'(?:[^\'\\]|\\.){0,300}\'|\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?|\w+|[=!]==|[<>=!]=|&&|\|\||->|=>|\S'
 )
+_WORD = re.compile(r"\w+|\S")
 _NO_CODE = re.compile(
     r"(?i)(?:\.(?:md|mdx|markdown|rst|adoc|txt|tex|html?|css|svg|csv|tsv|lock|json|snap|map|po|ipynb|patch|diff)|"
     r"\.min\.js|(?:^|/)(?:license|changes|authors|notice|codeowners|changelog))$"
 )
 _REMARK = re.compile(r"\s*(?:#(?!\[)|//|/\*|\*|--\s|<!--|;)")
 _END = DiffLine(" ", "", None, None)
+Numbered = Sequence[tuple[int, str]]  # lines with their numbers
+Place = TypeVar("Place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +92,44 @@ def blocks_of(change: FileChange) -> Iterator[Block]:
                 removed, added = [], []
 
 
-def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
-    """The pairs of all blocks that are small enough to be compared."""
-    found: list[Pair] = []
-    compared = 0
-    for block in blocks:
-        cost = len(block.removed) * len(block.added)
-        if cost and cost <= COMPARED_MAX and compared + cost <= PAIRS_MAX:
-            compared += cost
-            found += _pairs_in(block)
+def pairs_of(blocks: Iterable[Block]) -> list[Pair]:
+    """The pairs of all blocks."""
+    found = []
+    for block, old, number, new in paired((block, block.removed, block.added) for block in blocks):
+        cut, put = difference(tokens(old), tokens(new))
+        if cut or put:
+            found.append(Pair(block.path, number, old, new, cut, put, block))
     return found
 
 
-def _pairs_in(block: Block) -> Iterator[Pair]:
-    left = [(number, text, frozenset(tokens(text))) for number, text in block.added if text.strip()]
-    is_even = len(block.removed) == len(block.added)
-    for at, (_, old) in enumerate(block.removed):
-        words = tokens(old)
-        told = frozenset(words)
-        if not words or is_remark(old):
+def paired(runs: Iterable[tuple[Place, Numbered, Numbered]]) -> Iterator[tuple[Place, str, int, str]]:
+    """The removed lines that became added ones: the place of their run, the old text, the new number and text.
+
+    A line became the most alike, or else the one at its place. Runs beyond the limits are left out.
+    """
+    compared = 0
+    for place, removed, added in runs:
+        cost = len(removed) * len(added)
+        if cost <= COMPARED_MAX and compared + cost <= PAIRS_MAX:
+            compared += cost
+            for old, (number, new) in _paired(removed, added):
+                yield place, old, number, new
+
+
+def _paired(removed: Numbered, added: Numbered) -> Iterator[tuple[str, tuple[int, str]]]:
+    left = [(each, _words(each[1])) for each in added if each[1].strip()]
+    # The line at the same place; of runs of other lengths, the last lines are at the same place.
+    opposite = list(added) if len(removed) == len(added) else [(0, "")] * (len(removed) - 1) + [*added[-1:]]
+    for at, (_, old) in enumerate(removed):
+        told = _words(old)
+        if not told or is_remark(old):
             continue
-        best = max(left, key=lambda item: _likeness(told, item[2]), default=None)
-        if best is None or _likeness(told, best[2]) < LIKENESS_MIN:
-            best = next((item for item in left if is_even and item[0] == block.added[at][0]), None)
-        if best is not None and told & best[2]:
+        best = max(left, key=lambda item: _likeness(told, item[1]), default=None)
+        if best is None or _likeness(told, best[1]) < LIKENESS_MIN:
+            best = next((item for item in left if item[0] == opposite[at]), None)
+        if best is not None and told & best[1]:
             left.remove(best)
-            cut, put = difference(words, tokens(best[1]))
-            if cut or put:
-                yield Pair(block.path, best[0], old, best[1], cut, put, block)
+            yield old, best[0]
 
 
 def tokens(text: str) -> list[str]:
@@ -123,8 +137,13 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text[:LINE_CHARS_MAX])
 
 
+def _words(text: str) -> frozenset[str]:
+    """The words and marks of a line, those inside strings too."""
+    return frozenset(_WORD.findall(text[:LINE_CHARS_MAX]))
+
+
 def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    """The share of tokens that two lines have in common, from 0 to 1."""
+    """The share of words that two lines have in common, from 0 to 1."""
     common = len(one & other)
     return common / (len(one) + len(other) - common or 1)
 

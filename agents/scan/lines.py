@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 
 from council.agents.scan.compare import Match
-from council.agents.scan.line_pairs import difference
+from council.agents.scan.line_pairs import difference, paired
 from council.agents.scan.pieces import Piece
 from council.agents.scan.ruleset import Rule, reads
 
 LINE_CHARS_MAX = 2_000  # of a line that rules are applied to
 CHUNK_CHARS = 4_000  # a pattern that runs on over lines takes the square of a chunk's length at most
-PAIRS_MAX = 400  # lines of a run are compared with each other up to this number
-ALIKE = 0.5  # the share of a line that must be left of it
 
 _COMMENT = re.compile(r"\s*(?:#(?!!)|//|;|<!--)")
 _Numbered = list[tuple[int, str]]
@@ -34,13 +32,7 @@ def matches(pieces: Sequence[Piece], rules: Iterable[Rule]) -> list[Match]:
             fitting = [some for globs, some in by_globs.items() if reads(globs, piece.path)]
             by_path[piece.path] = [rule for some in fitting for rule in some]
         found.extend(_in_piece(piece, [rule for rule in by_path[piece.path] if rule.when != "pair"]))
-    changed = {(piece.hunk, piece.is_new): piece for piece in pieces if piece.hunk >= 0}
-    for (hunk, is_new), piece in changed.items():
-        old = changed.get((hunk, False))
-        pairs = [rule for rule in by_path[piece.path] if rule.when == "pair"]
-        if is_new and old is not None and pairs:
-            found.extend(_in_pairs(old, piece, pairs))
-    return found
+    return [*found, *_in_pairs(pieces, by_path)]
 
 
 def _in_piece(piece: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
@@ -64,36 +56,25 @@ def _chunks(lines: _Numbered) -> Iterator[_Numbered]:
         yield [line for _, line in chunk]
 
 
-def _in_pairs(old: Piece, new: Piece, rules: Sequence[Rule]) -> Iterator[Match]:
+def _in_pairs(pieces: Sequence[Piece], by_path: Mapping[str, Sequence[Rule]]) -> Iterator[Match]:
     """Lines that became others, each with what it lost and got."""
-    for removed, added in zip(_runs(old), _runs(new), strict=False):
-        for was, at, now in _paired(removed, added):
-            cut, put = map(str.strip, _difference(was, now))
-            for rule in rules if cut or put else ():
-                asked = ((rule.cut, cut), (rule.put, put))
-                fits = all(regex is None or regex.fullmatch(text) for regex, text in asked)
-                if fits and (rule.match is None or rule.match.search(now)):
-                    yield Match(rule, new, at, at, now, {})
-
-
-def _paired(removed: _Numbered, added: _Numbered) -> Iterator[tuple[str, int, str]]:
-    """Each removed line with the one that it became: by order if they are as many, otherwise the most alike."""
-    left = [text for _, text in removed]
-    if len(removed) == len(added):
-        yield from ((was, at, now) for was, (at, now) in zip(left, added, strict=True))
-    elif len(removed) * len(added) <= PAIRS_MAX:
-        for at, now in added:
-            share, place = max(
-                ((_alike(was, now), place) for place, was in enumerate(left)), default=(0.0, 0)
-            )
-            if share >= ALIKE:
-                yield left.pop(place), at, now
-
-
-def _alike(was: str, now: str) -> float:
-    """The share of two lines that is equal at their ends."""
-    most = max(map(len, _difference(was, now)))
-    return 1 - most / max(len(was), len(now), 1)
+    pairs = {
+        path: some for path, rules in by_path.items() if (some := [r for r in rules if r.when == "pair"])
+    }
+    old = {piece.hunk: piece for piece in pieces if not piece.is_new and piece.path in pairs}
+    runs = (
+        (piece, removed, added)
+        for piece in pieces
+        if piece.is_new and piece.hunk in old
+        for removed, added in zip(_runs(old[piece.hunk]), _runs(piece), strict=False)
+    )
+    for piece, was, at, now in paired(runs):
+        cut, put = map(str.strip, _difference(was, now))
+        for rule in pairs[piece.path] if cut or put else ():
+            asked = ((rule.cut, cut), (rule.put, put))
+            fits = all(regex is None or regex.fullmatch(text) for regex, text in asked)
+            if fits and (rule.match is None or rule.match.search(now)):
+                yield Match(rule, piece, at, at, now, {})
 
 
 def _difference(was: str, now: str) -> tuple[str, str]:
