@@ -110,7 +110,7 @@ def paired(runs: Iterable[tuple[Place, Numbered, Numbered]]) -> Iterator[tuple[P
     compared = 0
     for place, removed, added in runs:
         cost = len(removed) * len(added)
-        if cost <= COMPARED_MAX and compared + cost <= PAIRS_MAX:
+        if 0 < cost <= COMPARED_MAX and compared + cost <= PAIRS_MAX:
             compared += cost
             for old, (number, new) in _paired(removed, added):
                 yield place, old, number, new

@@ -31,7 +31,7 @@ _RUFF = (
 )
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Code(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of the table. The head of the file says what its keys mean."""
 
     code: str
@@ -55,10 +55,10 @@ class Report(NamedTuple):
 
 
 @cache
-def codes() -> dict[str, Row]:
+def codes() -> dict[str, Code]:
     """The rows of the table by code."""
     table = load(Path(__file__).parent / "rules" / "linters.yml")
-    return {row.code: row for row in msgspec.convert(table, list[Row])}
+    return {row.code: row for row in msgspec.convert(table, list[Code])}
 
 
 def findings(changes: Iterable[FileChange], pieces: Iterable[Piece], timeout_s: float) -> list[Finding]:

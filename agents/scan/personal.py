@@ -13,11 +13,6 @@ from council.agents.scan.rows import word_list
 from council.agents.scan.shapes import RULES, Grade, Shape, Validator, load
 
 
-def words(text: str) -> frozenset[str]:
-    """The words of a text, as a set."""
-    return frozenset(text.split())
-
-
 def mail(value: str, match: re.Match[str]) -> Grade | None:
     """An address that may be a person's. A function's and one of a domain for examples are fake."""
     local, _, domain = value.lower().partition("@")

@@ -40,7 +40,7 @@ _NO_HOST = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyRow:
     """One row. ``number`` counts from 1. Globs match in either case; one that begins with ! excludes.
 
     ``args`` maps the names of arguments, also nested ones, to regular expressions that are searched for. ``agent`` is
@@ -69,26 +69,26 @@ class Row:
         return f"policy row {self.number}: {self.reason}"
 
 
-class Said(NamedTuple):
+class PolicyResult(NamedTuple):
     """What the rows say: the gravest ``then`` of those that fit, "" if none does; and these, gravest first."""
 
     then: Then | Literal[""]
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PolicyRow, ...] = ()
 
-    def words(self, then: Then) -> str:
+    def reasons(self, then: Then) -> str:
         """The reasons of the first rows with this ``then``, and the number of the others; "" if there are none."""
         rows = [row for row in self.rows if row.then == then]
         more = f" and {len(rows) - TOLD_MAX:,} more rows" if len(rows) > TOLD_MAX else ""
         return "; ".join(map(str, rows[:TOLD_MAX])) + more
 
 
-def said(case: Case, rows: Sequence[Row]) -> Said:
+def judge(case: Case, rows: Sequence[PolicyRow]) -> PolicyResult:
     """What the rows say of a case."""
     if not rows:
-        return Said("")
+        return PolicyResult("")
     seen = _seen(case)
     fitting = sorted((row for row in rows if row.fits(seen)), key=lambda row: _ORDER.index(row.then))
-    return Said(fitting[0].then if fitting else "", tuple(fitting))
+    return PolicyResult(fitting[0].then if fitting else "", tuple(fitting))
 
 
 class _Seen(NamedTuple):

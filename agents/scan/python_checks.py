@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from council.agents.scan.personal import words as word_set
 from council.agents.scan.pieces import Piece
 from council.agents.scan.python import Statement
+from council.agents.scan.rows import word_set
 
 # Beginnings of words about permissions, and about whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged

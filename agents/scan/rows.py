@@ -62,6 +62,11 @@ def word_list(name: str) -> frozenset[str]:
     return frozenset(_tables()[name].split())
 
 
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
 _REACH = {
     name: re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])")
     for name, words in convert(

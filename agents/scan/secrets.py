@@ -26,7 +26,7 @@ from operator import add
 
 from council.agents.scan import personal
 from council.agents.scan.finding import Finding, Weight
-from council.agents.scan.personal import words
+from council.agents.scan.rows import word_set
 from council.agents.scan.shapes import RULES, Family, Finder, Grade, Shape, Validator, load
 
 TEXT_CHARS_MAX = 2_000_000  # the size of the largest proposal; a scan of it takes about a second
@@ -169,7 +169,7 @@ _PLACEHOLDER_PARTS = re.compile(
     r"secret[-_]?here|"
     r"(?:^|[-_ .])(?:test|tests|testing|mock|stub|foo|bar|baz|demo|insecure|undefined)(?:$|[-_ .0-9])"
 )
-_PLACEHOLDER_WORDS = words(
+_PLACEHOLDER_WORDS = word_set(
     "password passwd pass passw0rd p@ssw0rd p@ssword password1 password123 pwd secret secrets secretkey "
     "mysecret mypassword token mytoken apikey api_key api-key key none null nil true false default admin "
     "root user username guest postgres mysql redis mongo rabbitmq minio minioadmin letmein qwerty "
@@ -251,7 +251,7 @@ def _base64(value: str, match: re.Match[str], kind: str) -> Grade | None:
     return "sure" if is_real and text.isprintable() and text.isascii() else None
 
 
-_WEAK_LOCAL = words("localhost 127.0.0.1 0.0.0.0 [::1] host.docker.internal")
+_WEAK_LOCAL = word_set("localhost 127.0.0.1 0.0.0.0 [::1] host.docker.internal")
 
 
 def _userinfo(value: str, match: re.Match[str]) -> Grade | None:

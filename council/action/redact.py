@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ahocorasick_rs import BytesAhoCorasick
 
-from council.agents.scan.personal import words
+from council.agents.scan.rows import word_set
 from council.agents.scan.secrets import finder
 from council.agents.scan.shapes import in_bytes
 
@@ -32,7 +32,7 @@ HOLD_CHARS, HOLD_CHARS_MAX, CONTEXT_CHARS = 1_024, 16_384, 1_024
 SEAM_CHARS = 100  # on each side of the end of a line, for a word that two lines divide
 BASE64_MIN, HEX_MIN = 12, 16  # characters of a run
 
-_PROFANE = words(
+_PROFANE = word_set(
     "arsehole asshole bastard bitch bollocks bullshit cock cunt dickhead fuck fucked fucker fucking motherfucker "
     "piss prick shit shitty slut twat wanker whore"
 )

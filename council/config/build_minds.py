@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from council.agents.llm.endpoint import Endpoint
     from council.agents.prompting.builder import PromptBuilder
     from council.agents.prompting.shorten import Step
-    from council.agents.scan.policy import Row
+    from council.agents.scan.policy import PolicyRow
     from council.agents.seat.threads import Policy
     from council.agents.static.floor import Floor
     from council.protocol.identity.charter import Charter
@@ -88,11 +88,11 @@ def _options_of(seat: SeatConfig, council: CouncilConfig | None) -> Mapping[str,
     return options
 
 
-def rows_of(council: CouncilConfig) -> tuple[Row, ...]:
+def rows_of(council: CouncilConfig) -> tuple[PolicyRow, ...]:
     """The rows of policy, numbered."""
-    from council.agents.scan.policy import Row
+    from council.agents.scan.policy import PolicyRow
 
-    return tuple(Row(number, **dict(row)) for number, row in enumerate(council.policy, 1))
+    return tuple(PolicyRow(number, **dict(row)) for number, row in enumerate(council.policy, 1))
 
 
 def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
@@ -106,10 +106,10 @@ def policy_of(council: CouncilConfig, seat: str) -> Policy | None:
     rows = rows_of(council)
 
     def policy(case: Case) -> Held:
-        said = policies.said(case, rows)
-        rejects = said.words("reject")
-        human = "" if rejects else said.words("human")
-        return Held(rejects, human, said.words("note") if seat == council.prime else "")
+        result = policies.judge(case, rows)
+        rejects = result.reasons("reject")
+        human = "" if rejects else result.reasons("human")
+        return Held(rejects, human, result.reasons("note") if seat == council.prime else "")
 
     return policy if rows else None
 

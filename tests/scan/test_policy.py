@@ -8,14 +8,14 @@ import pytest
 
 from council import Council, Opinion, Ruling
 from council.agents.mind import Case, ShownBallot
-from council.agents.scan.policy import Row, said
+from council.agents.scan.policy import PolicyRow, judge
 from council.protocol.errors import ConfigError
 
 
 def then(row: dict[str, Any], tool: str = "shell", body: str = "", **args: Any) -> bool:
     """Whether a row fits an action."""
     case = Case("1", "deploy-bot", "Do it", body, action={"tool": tool, "args": args} if tool else None)
-    return bool(said(case, [Row(1, "human", "why", **row)]).rows)
+    return bool(judge(case, [PolicyRow(1, "human", "why", **row)]).rows)
 
 
 def test_a_tool_fits_by_a_glob_in_either_case() -> None:
@@ -83,18 +83,22 @@ def test_hosts_fit() -> None:
 def test_an_agent_fits_by_proposer_and_requester() -> None:
     case = Case("1", "gate", "Do it", requester=("deploy-bot", "ann"))
     for agent in ("gate", "deploy-*", "ANN"):
-        assert said(case, [Row(1, "reject", "why", agent=agent)]).then == "reject"
-    assert said(case, [Row(1, "reject", "why", agent="bob")]).then == ""
+        assert judge(case, [PolicyRow(1, "reject", "why", agent=agent)]).then == "reject"
+    assert judge(case, [PolicyRow(1, "reject", "why", agent="bob")]).then == ""
 
 
 def test_reject_outranks_human_which_outranks_note() -> None:
     case = Case("1", "a", "Do it", action={"tool": "shell", "args": {}})
-    rows = [Row(1, "note", "n", tool="*"), Row(2, "human", "h", tool="*"), Row(3, "reject", "r", tool="*")]
-    assert [row.number for row in said(case, rows).rows] == [3, 2, 1]
-    assert said(case, rows).words("reject") == "policy row 3: r"
-    assert said(case, rows[:2]).then == "human"
-    assert said(case, []).then == ""
-    many = said(case, [Row(number, "human", "h", tool="*") for number in range(1, 8)]).words("human")
+    rows = [
+        PolicyRow(1, "note", "n", tool="*"),
+        PolicyRow(2, "human", "h", tool="*"),
+        PolicyRow(3, "reject", "r", tool="*"),
+    ]
+    assert [row.number for row in judge(case, rows).rows] == [3, 2, 1]
+    assert judge(case, rows).reasons("reject") == "policy row 3: r"
+    assert judge(case, rows[:2]).then == "human"
+    assert judge(case, []).then == ""
+    many = judge(case, [PolicyRow(number, "human", "h", tool="*") for number in range(1, 8)]).reasons("human")
     assert many.endswith("policy row 5: h and 2 more rows")
 
 

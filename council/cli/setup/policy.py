@@ -40,7 +40,7 @@ def try_(
     one asks for a human.
     """
     from council.agents.mind import Action, Case
-    from council.agents.scan.policy import said
+    from council.agents.scan.policy import judge
     from council.config.build_minds import rows_of
     from council.protocol.errors import EnvelopeError
 
@@ -52,7 +52,7 @@ def try_(
     if not (isinstance(given.tool, str) and given.tool and isinstance(given.args, dict)):
         raise UsageFault(f"{action!r} names no tool, or its args are none: expected {_SHAPE}")
     rows = rows_of(Where(config).loaded().config)
-    found = said(Case("", agent, "", action=given), rows)
+    found = judge(Case("", agent, "", action=given), rows)
     lines = [f"{row.then}: {row}" for row in found.rows]
     none = f"no row fits: none of {len(rows)} says anything of this action"
     document = {
