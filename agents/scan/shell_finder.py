@@ -11,17 +11,25 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
+import yaml
+
 from council.agents.scan.change import DiffLine, FileChange, Hunk
 from council.agents.scan.languages import BY_NAME, language_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.python_checks import dotted
+from council.agents.scan.ruleset import Loader
 from council.agents.scan.shell_words import shell_in_code, without_schedules
+from council.agents.scan.spelling import aliases
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
-_UNIT = re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/")
+# Files with a command on each line: by their path, what stands before it.
+_STARTS = (
+    (re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/"), re.compile(r"Exec\w+=[-@:+!]*")),
+    (re.compile(r"(?:^|/)Procfile(?:\.\w+)?$"), re.compile(r"[\w-]+:\s*")),
+)
 _USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
 _CI = re.compile(
     r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
@@ -49,9 +57,9 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
             yield from _python(lines)
         case "sql" if not path.endswith("down.sql"):
             yield from _sql(lines)
-        case _ if _UNIT.search(path):
+        case _ if starts := [start for known, start in _STARTS if known.search(path)]:
             for number, text in lines:
-                if start := re.match(r"Exec\w+=[-@:+!]*", text):
+                if start := starts[0].match(text):
                     yield _script([(number, text[start.end() :])])
         case _ if path.rsplit("/", 1)[-1] == "package.json":
             for number, text in lines:
@@ -151,10 +159,10 @@ def _dockerfile(lines: Numbered) -> Iterator[Script]:
 
 
 def _exec_form(text: str) -> str:
-    """The command of an instruction or a key; the words of ``["a", "b"]`` as one line."""
+    """The command of an instruction or a key; the words of ``["a", "b"]``, also unquoted ones, as one line."""
     try:
-        argv = json.loads(text) if text.startswith("[") else None
-    except (ValueError, RecursionError):
+        argv = yaml.load(text, Loader) if text.startswith("[") else None
+    except (yaml.YAMLError, ValueError, RecursionError):
         return text
     if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
         return shlex.join(argv)
@@ -162,7 +170,7 @@ def _exec_form(text: str) -> str:
 
 
 _YAML_KEY = re.compile(
-    r"^(\s*)(-\s+)?(run|script|before_script|after_script|cmd|install|bash|"
+    r"^(\s*)(-\s+)?(run|script|before_script|after_script|cmd|install|bash|runcmd|bootcmd|"
     r"(?:ansible\.builtin\.)?(?:shell|command|raw)):\s*(.*)$"
 )
 _ANY_KEY = re.compile(r"^\s{0,60}(?:- )?[\w.\"'-]{1,60}:(?:\s|$)")
@@ -191,7 +199,7 @@ def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
             is_item = not rest and deeper == indent and below.lstrip().startswith("- ")
             if below.strip() and deeper <= indent and not is_item:
                 break
-            item = below if rest else re.sub(r"^\s*- ", "", below)
+            item = below if rest else _exec_form(re.sub(r"^\s*- ", "", below))
             block.append((lines[at][0], item))
             at += 1
         if block:
@@ -244,18 +252,26 @@ def _python(lines: Numbered) -> Iterator[Script]:
     else:
         nodes = [node for statement in piece.statements for node in statement.inner]
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        found = [(piece.number(call.lineno - 1), _run_by(call)) for call in calls]
+        names = dict(aliases(piece))
+        found = [(piece.number(call.lineno - 1), _run_by(call, names)) for call in calls]
     for number, command in found:
         if command:
             yield command, [number] * (command.count("\n") + 1)
 
 
-_RUNS = re.compile(r"\b(?:shell|run|call)\b|subprocess|system|[pP]open|check_|output", re.ASCII)
+_RUNS = re.compile(r"\b(?:shell|run|call)\b|subprocess|system|[pP]open|check_|output|exec|spawn", re.ASCII)
 
 
-def _run_by(call: ast.Call) -> str:
-    """The command that a call gives to the system, or ""; an unknown word of a list of words is "?"."""
-    name = dotted(call.func)
+def _run_by(call: ast.Call, names: dict[str, str]) -> str:
+    """The command that a call gives to the system, or ""; an unknown word of a list of words is "?".
+
+    ``names`` are the names in full of what is imported.
+    """
+    first, dot, rest = dotted(call.func).partition(".")
+    name = names.get(first, first) + dot + rest
+    if re.fullmatch(r"os\.(?:exec|spawn|posix_spawn)\w+", name):  # the program is named twice
+        texts = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
+        return shlex.join(filter(lambda text: isinstance(text, str), texts))
     has_shell = any(
         each.arg == "shell" and isinstance(each.value, ast.Constant) and each.value.value
         for each in call.keywords

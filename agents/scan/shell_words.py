@@ -132,7 +132,7 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
         yield " ".join(_after_options(rest, _TABLE.ssh_options)[1:])
     elif name == "find":
         for at, word in enumerate(rest):
-            if word in {"-exec", "-execdir", "-ok"}:
+            if word in {"-exec", "-execdir", "-ok", "-okdir"}:
                 yield shlex.join(takewhile(lambda each: each not in {";", "+"}, rest[at + 1 :]))
     elif name in _TABLE.containers.split() and {"exec", "run"} & set(rest):
         yield shlex.join(_inside(rest))
@@ -141,6 +141,19 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
     elif where:
         yield from (word for before, word in pairwise(rest) if before in where.split())
         yield from (word.partition("=")[2] for word in rest if word.partition("=")[0] in where.split())
+
+
+def printed(argv: list[str]) -> str:
+    """The text that ``echo`` or ``printf`` prints; "" of another command."""
+    if not argv or base_name(argv[0]) not in {"echo", "printf"}:
+        return ""
+    return " ".join(word for word in argv[1:] if not word.startswith("-") and "%s" not in word)
+
+
+def with_input(argv: list[str], text: str) -> str:
+    """The command that xargs makes of a command and its input."""
+    command = shlex.join(argv)
+    return command.replace("{}", text) if "{}" in command else f"{command} {text}"
 
 
 def _after_options(rest: list[str], taking: str) -> list[str]:
@@ -179,7 +192,7 @@ def code_in(argv: list[str]) -> tuple[str, str] | None:
 
 _RUNNERS = (
     r"\b(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
-    r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
+    r"check_output|getoutput|getstatusoutput|create_subprocess_shell|exec[lv]p?e?)"
 )
 _QUOTED = (
     r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
@@ -190,7 +203,7 @@ _WORD = re.compile(r"[\"']([^\"']{1,300})[\"']|([^\s,\"'][^,\"']*)")
 
 
 _CALLED = re.compile(rf"{_RUNNERS}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL)
-_LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})")
+_LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}(?:\w+\.P_\w+,\s?)?[\[(]?([\"'][^)\]]{{2,500}})")
 
 
 def shell_in_code(code: str) -> Iterator[str]:

@@ -74,6 +74,7 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
+    text = _ANALYZES.sub(lambda match: re.sub(r"\S", " ", match[0]), text)  # it runs the statement
     try:
         tokens = sqlglot.tokenize(text, read=dialect or None)
     except (SqlglotError, RecursionError):
@@ -89,7 +90,7 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
             "''" if name in _STRINGS else token.text.lower()
             for name, token in zip(names, statement, strict=True)
         )
-        if is_end or re.match(r"(?:explain|describe|desc)\b(?!.*\banalyze\b)", bare):
+        if is_end or re.match(r"(?:explain|describe|desc)\b", bare):
             continue
         matched = [row.id for row in table().rows if row.match and re.search(row.match, bare)]
         yield from ((id_, line) for id_ in matched)
@@ -111,6 +112,9 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
         yield from ((id_, line) for id_ in _in_tree(tree))
 
 
+_ANALYZES = re.compile(
+    r"\bexplain\s+(?:\([^()]{0,200}\banaly[sz]e\b[^()]{0,200}\)|(?:verbose\s+)?analy[sz]e\b(?:\s+verbose\b)?)", re.I
+)
 # Statements that the parser leaves as they are, and that take nothing away unless a row matches them.
 _KNOWN = re.compile(r"(?:alter|grant|revoke|copy|load|create|exec|execute|call|begin|replace)\b")
 
