@@ -11,14 +11,11 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-import yaml
-
 from council.agents.scan.change import DiffLine, FileChange, Hunk
 from council.agents.scan.languages import BY_NAME, language_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.ruleset import Loader
-from council.agents.scan.shell_words import shell_in_code, without_schedules
+from council.agents.scan.shell_words import shell_in_code, without_schedules, words_in
 from council.agents.scan.spelling import aliases
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
@@ -160,10 +157,12 @@ def _dockerfile(lines: Numbered) -> Iterator[Script]:
 
 def _exec_form(text: str) -> str:
     """The command of an instruction or a key; the words of ``["a", "b"]``, also unquoted ones, as one line."""
-    try:
-        argv = yaml.load(text, Loader) if text.startswith("[") else None
-    except (yaml.YAMLError, ValueError, RecursionError):
+    if not re.fullmatch(r"\[.*,.*\]\s*", text):
         return text
+    try:
+        argv = json.loads(text)
+    except (ValueError, RecursionError):
+        argv = words_in(text.strip()[1:-1])
     if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
         return shlex.join(argv)
     return text

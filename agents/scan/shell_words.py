@@ -211,10 +211,15 @@ def shell_in_code(code: str) -> Iterator[str]:
     for match in _CALLED.finditer(code):
         yield re.sub(r"\\([\"'])", r"\1", next(filter(None, match.groups()), ""))
     for match in _LISTED.finditer(code):
-        argv = [word or "?" for word, _ in _WORD.findall(match[1])]
+        argv = words_in(match[1], "?")
         if len(argv) > 1 and "=" not in match[1].partition(",")[2].partition(",")[0]:
             yield shlex.join(argv)
     yield from _TICKED.findall(code)
+
+
+def words_in(listed: str, unknown: str = "") -> list[str]:
+    """The words of a list without its brackets; words without quotes as they stand, or as ``unknown``."""
+    return [quoted or unknown or bare.strip() for quoted, bare in _WORD.findall(listed)]
 
 
 def variables_in(text: str) -> list[str]:

@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from council.agents.scan.finding import Finding
 from council.agents.scan.rows import Rule, convert, load, shifted
-
-if TYPE_CHECKING:  # sqlglot takes 0.1 s to import, and most cases hold no SQL
-    from sqlglot import exp
 
 RULES = Path(__file__).parent / "rules" / "sql.yml"
 SQL_CHARS_MAX = 20_000
@@ -70,10 +69,6 @@ def findings(text: str, place: str, dialect: str = "", around: str = "") -> list
 
 def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
     """(row, line from 1) of what a text holds."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     text = _ANALYZES.sub(lambda match: re.sub(r"\S", " ", match[0]), text)  # it runs the statement
     try:
         tokens = sqlglot.tokenize(text, read=dialect or None)
@@ -120,10 +115,6 @@ _KNOWN = re.compile(r"(?:alter|grant|revoke|copy|load|create|exec|execute|call|b
 
 
 def _parsed(statement: str, dialect: str) -> exp.Expr | None:
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     best = None
     for read in dict.fromkeys((dialect, "", "postgres", "mysql", "tsql")):
         try:
@@ -136,23 +127,23 @@ def _parsed(statement: str, dialect: str) -> exp.Expr | None:
     return best
 
 
-def _in_tree(tree: exp.Expr) -> Iterator[str]:
-    from sqlglot import exp
+_DROPPED = {
+    "COLUMN": "sql-drop-column",
+    "DATABASE": "sql-drop-database",
+    "SCHEMA": "sql-drop-database",
+    "TABLE": "sql-drop-table",
+}
 
+
+def _in_tree(tree: exp.Expr) -> Iterator[str]:
     for count, node in enumerate(tree.walk()):
         if count > NODES_MAX:
             yield "sql-unparsed"
             return
         match node:
-            case exp.Drop() if isinstance(node.parent, exp.Alter):
-                if str(node.args.get("kind") or "COLUMN").upper() == "COLUMN":
-                    yield "sql-drop-column"
             case exp.Drop():
-                kind = str(node.args.get("kind") or "").upper()
-                if kind in {"DATABASE", "SCHEMA"}:
-                    yield "sql-drop-database"
-                elif kind == "TABLE":
-                    yield "sql-drop-table"
+                kind = node.args.get("kind") or isinstance(node.parent, exp.Alter) and "COLUMN"
+                yield from filter(None, [_DROPPED.get(str(kind).upper())])
             case exp.TruncateTable():
                 yield "sql-drop-table"
             case exp.Delete() | exp.Update():
@@ -163,21 +154,16 @@ def _in_tree(tree: exp.Expr) -> Iterator[str]:
 
 def _always(condition: exp.Expr | None, depth: int = 0) -> bool:
     """Whether a condition holds for every row, as far as it says so itself."""
-    from sqlglot import exp
-
     if depth > DEPTH_MAX:
         return True
     match condition:
         case exp.Paren():
             return _always(condition.this, depth + 1)
-        case exp.Boolean():
-            return bool(condition.this)
-        case exp.Literal():
-            return str(condition.this) not in {"", "0"}
-        case exp.Or():
-            return _always(condition.left, depth + 1) or _always(condition.right, depth + 1)
-        case exp.And():
-            return _always(condition.left, depth + 1) and _always(condition.right, depth + 1)
+        case exp.Boolean() | exp.Literal():
+            return str(condition.this) not in {"", "0", "False"}
+        case exp.Or() | exp.And():
+            sides = [_always(side, depth + 1) for side in (condition.left, condition.right)]
+            return any(sides) if isinstance(condition, exp.Or) else all(sides)
         case exp.Not():
             return isinstance(condition.this, exp.Boolean) and not condition.this.this
         case exp.EQ() | exp.GTE() | exp.LTE():
@@ -185,8 +171,6 @@ def _always(condition: exp.Expr | None, depth: int = 0) -> bool:
         case exp.NEQ():
             both = (condition.left, condition.right)
             return all(isinstance(each, exp.Literal) for each in both) and both[0] != both[1]
-        case exp.Like() | exp.ILike():
-            return (
-                isinstance(condition.expression, exp.Literal) and condition.expression.this.strip("%") == ""
-            )
+        case exp.Like(expression=exp.Literal() as like) | exp.ILike(expression=exp.Literal() as like):
+            return not like.name.strip("%")
     return False
