@@ -15,18 +15,13 @@ from council.agents.scan.change import DiffLine, FileChange, Hunk
 from council.agents.scan.languages import BY_NAME, language_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.shell_words import shell_in_code, without_schedules, words_in
+from council.agents.scan.shell_words import LINES, shell_in_code, without_schedules, words_in
 from council.agents.scan.spelling import aliases
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
-# Files with a command on each line: by their path, what stands before it.
-_STARTS = (
-    (re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/"), re.compile(r"Exec\w+=[-@:+!]*")),
-    (re.compile(r"(?:^|/)Procfile(?:\.\w+)?$"), re.compile(r"[\w-]+:\s*")),
-)
 _USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
 _CI = re.compile(
     r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
@@ -54,9 +49,9 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
             yield from _python(lines)
         case "sql" if not path.endswith("down.sql"):
             yield from _sql(lines)
-        case _ if starts := [start for known, start in _STARTS if known.search(path)]:
+        case _ if before := next((each for known, each in LINES.items() if re.search(known, path)), ""):
             for number, text in lines:
-                if start := starts[0].match(text):
+                if start := re.match(before, text):
                     yield _script([(number, text[start.end() :])])
         case _ if path.rsplit("/", 1)[-1] == "package.json":
             for number, text in lines:
@@ -157,12 +152,12 @@ def _dockerfile(lines: Numbered) -> Iterator[Script]:
 
 def _exec_form(text: str) -> str:
     """The command of an instruction or a key; the words of ``["a", "b"]``, also unquoted ones, as one line."""
-    if not re.fullmatch(r"\[.*,.*\]\s*", text):
+    if not re.fullmatch(r"\[.+\]\s*", text):
         return text
     try:
         argv = json.loads(text)
     except (ValueError, RecursionError):
-        argv = words_in(text.strip()[1:-1])
+        argv = words_in(text.strip()[1:-1]) if "," in text else None
     if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
         return shlex.join(argv)
     return text

@@ -22,7 +22,10 @@ RULES = Path(__file__).parent / "rules" / "shell.yml"
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``shell.yml``: programs and options, in texts of words; ``code`` is (language, option's regex) by program."""
+    """``shell.yml``: programs and options, in texts of words; ``code`` is (language, option's regex) by program.
+
+    ``runners`` are regexes of functions. ``lines`` are files with a command on each line, after what matches.
+    """
 
     shells: str
     interpreters: str
@@ -35,6 +38,8 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     container_options: str
     ssh_options: str
     code: dict[str, tuple[str, str]]
+    runners: str
+    lines: dict[str, str]
 
 
 _TABLE = convert(load(RULES), _Table, RULES.name)
@@ -42,6 +47,7 @@ SHELLS = frozenset(_TABLE.shells.split())
 INTERPRETERS = SHELLS | frozenset(_TABLE.interpreters.split())
 DOWNLOADERS = frozenset(_TABLE.downloaders.split())
 DECODERS = frozenset(_TABLE.decoders.split())
+LINES = _TABLE.lines
 PREFIXES_MAX = 12  # sudo env nohup …: real chains are shorter
 
 
@@ -190,10 +196,7 @@ def code_in(argv: list[str]) -> tuple[str, str] | None:
     return None
 
 
-_RUNNERS = (
-    r"\b(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
-    r"check_output|getoutput|getstatusoutput|create_subprocess_shell|exec[lv]p?e?)"
-)
+_RUNNERS = rf"\b(?:{'|'.join(_TABLE.runners.split())})"
 _QUOTED = (
     r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
     r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"

@@ -108,7 +108,8 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
 
 
 _ANALYZES = re.compile(
-    r"\bexplain\s+(?:\([^()]{0,200}\banaly[sz]e\b[^()]{0,200}\)|(?:verbose\s+)?analy[sz]e\b(?:\s+verbose\b)?)", re.I
+    r"\bexplain\s+(?:\([^()]{0,200}\banaly[sz]e\b[^()]{0,200}\)|(?:verbose\s+)?analy[sz]e\b(?:\s+verbose\b)?)",
+    re.I,
 )
 # Statements that the parser leaves as they are, and that take nothing away unless a row matches them.
 _KNOWN = re.compile(r"(?:alter|grant|revoke|copy|load|create|exec|execute|call|begin|replace)\b")
@@ -142,7 +143,7 @@ def _in_tree(tree: exp.Expr) -> Iterator[str]:
             return
         match node:
             case exp.Drop():
-                kind = node.args.get("kind") or isinstance(node.parent, exp.Alter) and "COLUMN"
+                kind = node.args.get("kind") or (isinstance(node.parent, exp.Alter) and "COLUMN")
                 yield from filter(None, [_DROPPED.get(str(kind).upper())])
             case exp.TruncateTable():
                 yield "sql-drop-table"
