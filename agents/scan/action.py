@@ -6,23 +6,16 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from council.agents.scan.rows import convert, load
+from council.agents.scan.rows import table
 
 DEPTH_MAX = 8  # nesting of arguments that is read
 ARGS_MAX = 2_000  # values of arguments that are read
-_RULES = Path(__file__).parent / "rules"
-# Lists of words, by name. rules/tools.yml says what each list means.
-_LISTS = convert(load(_RULES / "tools.yml"), dict[str, str], "tools.yml")
-WORDS = {name: frozenset(text.split()) for name, text in _LISTS.items()}
-# By name, the patterns of names of tools, of texts in arguments, and of languages.
-_PATTERNS = convert(load(_RULES / "tool-patterns.yml"), dict[str, dict[str, str]], "tool-patterns.yml")
-_NAMES, _TEXTS, _LANGUAGES = (
-    {name: re.compile(pattern) for name, pattern in _PATTERNS[kind].items()}
-    for kind in ("names", "texts", "languages")
-)
+# Lists of words, and patterns, by name. The files say what each means.
+WORDS = {name: frozenset(text.split()) for name, text in table("tools.yml").items()}
+_PATTERNS = {name: re.compile(text) for name, text in table("tool-patterns.yml").items()}
+_LANGUAGES = ("shell", "sql", "python", "javascript", "ruby", "perl", "php")
 CODE_KEYS = WORDS["code_keys"]
 _PATH_KEYS = ("path", "file", "filename", *sorted(WORDS["path_keys"]))  # the first that is given counts
 _TARGET_KEYS = WORDS["path_keys"] | WORDS["target_keys"]
@@ -58,8 +51,10 @@ class ParsedAction:
         """Whether it runs an argument as SQL; an argument named query may be another kind of query."""
         if re.search(r"search|docs|grep|wiki|web", self.tool):
             return False
-        is_database = bool(_NAMES["sql"].search(self.tool))
-        return is_database or bool(key in WORDS["sql_keys"] and (key != "query" or _TEXTS["sql"].match(text)))
+        is_database = bool(_PATTERNS["sql_tools"].search(self.tool))
+        return is_database or bool(
+            key in WORDS["sql_keys"] and (key != "query" or _PATTERNS["sql_start"].match(text))
+        )
 
     @property
     def program(self) -> str:
@@ -89,12 +84,12 @@ class ParsedAction:
     def does_not_run(self, argument: Argument) -> bool:
         """Whether an argument is a command of an editor, such as ``create``, or its text."""
         commands = {each.text for each in self.args if each.key.lower() == "command"}
-        return bool(_NAMES["editors"].search(self.tool) and commands & (WORDS["edits"] | WORDS["looks"]))
+        return bool(_PATTERNS["editors"].search(self.tool) and commands & (WORDS["edits"] | WORDS["looks"]))
 
     @property
     def written_paths(self) -> list[str]:
         """The files that it writes, as far as the names of the tool and its arguments say so."""
-        paths = [path for each in self.args for path in _TEXTS["patched"].findall(each.text)]
+        paths = [path for each in self.args for path in _PATTERNS["patched"].findall(each.text)]
         words = set(re.findall("[a-z]+", self.tool))
         looks = any(each.key.lower() == "command" and each.text in WORDS["looks"] for each in self.args)
         if words & (_WRITES | WORDS["changes"]) and not looks:
@@ -135,7 +130,7 @@ class ParsedAction:
 
     def applies(self, argument: Argument) -> bool:
         """Whether it applies an argument as a diff: removed lines and context then go nowhere else."""
-        says = any(map(_NAMES["applies"].search, (self.tool, _apart(argument.key))))
+        says = any(map(_PATTERNS["applies"].search, (self.tool, _apart(argument.key))))
         return says and not self.sends
 
 
@@ -146,7 +141,7 @@ def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
     args, commands = _arguments(given.get("args"))
     keys = [argument.key.lower() for argument in args]
     named = [argument.text.lower() for argument in args if argument.key.lower() in WORDS["language_keys"]]
-    language = next((name for name, said in _LANGUAGES.items() if any(map(said.fullmatch, named))), "")
+    language = next((each for each in _LANGUAGES if any(map(_PATTERNS[each].fullmatch, named))), "")
     return ParsedAction(
         tool,
         args,
@@ -154,8 +149,8 @@ def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
         runs_shell=bool(
             WORDS["shell_tools"] & set(re.findall("[a-z]+", tool)) or WORDS["shell_keys"] & set(keys)
         ),
-        runs_python=bool(_NAMES["python"].search(tool)) or language == "python",
-        sends=bool(_NAMES["sends"].search(tool)) or not WORDS["addresses"].isdisjoint(keys),
+        runs_python=bool(_PATTERNS["python_tools"].search(tool)) or language == "python",
+        sends=bool(_PATTERNS["sends"].search(tool)) or not WORDS["addresses"].isdisjoint(keys),
         language=language,
     )
 

@@ -311,16 +311,8 @@ class Judge:
 
 def _written(argv: list[str]) -> list[str]:
     """The files that a command writes, besides redirections."""
-    name = base_name(argv[0])
-    how = table().programs.writes.get(name, "")
+    how = table().programs.writes.get(base_name(argv[0]), "")
+    if how not in {"last", "all"}:
+        return re.findall(how, " ".join(argv[1:])) if how else []
     operands = [word for word, _ in _words(argv, "").operands]
-    match how:
-        case "":
-            return []
-        case "last":
-            return operands[-1:] if len(operands) > 1 else []
-        case "all":
-            return operands
-        case _:
-            line = " ".join(argv[1:])
-            return list(re.findall(how, line))
+    return operands if how == "all" else operands[1:][-1:]

@@ -58,8 +58,6 @@ _CUT_OFF = re.compile(
     rf"(?:{'|'.join(sorted(INTERPRETERS))})(?![\w.-])",
     re.MULTILINE,
 )
-
-
 # The grammar uses C's character tables, and reads beyond their end for characters above ASCII: it crashed on some. No
 # rule needs such a character, only that a word with one equals no other word. X is in no rule's word.
 _BRACES = re.compile(r"""([^{}$`'"\\\s]*)\{([^{}$`'"\\\s]*,[^{}$`'"\\\s]*)\}([^{}$`'"\\\s]*)""")

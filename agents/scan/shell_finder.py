@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan.change import DiffLine, FileChange, Hunk
-from council.agents.scan.languages import BY_NAME, language_of
+from council.agents.scan.languages import FENCED, language_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.python_checks import dotted
 from council.agents.scan.shell_words import LINES, shell_in_code, without_schedules, words_in
@@ -64,9 +64,6 @@ def name_of(path: str, first: str = "") -> str:
     return language.name if language is not None else ""
 
 
-_ALIASES = {"python3": "python", "docker": "dockerfile", "make": "makefile"}
-
-
 def in_block(language: str, code: str) -> Iterator[Script]:
     """The shell text in a fenced block."""
     lines = list(enumerate(code.split("\n"), start=1))
@@ -76,7 +73,7 @@ def in_block(language: str, code: str) -> Iterator[Script]:
         prompted = [(n, re.sub(r"^\s{0,8}[$#>] ", "", t)) for n, t in lines if re.match(r"\s{0,8}[$#>] ", t)]
         yield _script(prompted if prompted and language not in {"sh", "bash", "zsh"} else lines)
     elif language:
-        named = BY_NAME.get(_ALIASES.get(language, language))
+        named = FENCED.get(language)
         yield from in_lines(f"a.{named.extensions[0] if named else language}", lines)
 
 

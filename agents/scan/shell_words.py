@@ -203,8 +203,6 @@ _QUOTED = (
 )
 _TICKED = re.compile(r"`([^`]{2,2000})`")
 _WORD = re.compile(r"[\"']([^\"']{1,300})[\"']|([^\s,\"'][^,\"']*)")
-
-
 _CALLED = re.compile(rf"{_RUNNERS}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL)
 _LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}(?:\w+\.P_\w+,\s?)?[\[(]?([\"'][^)\]]{{2,500}})")
 
