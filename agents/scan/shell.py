@@ -234,8 +234,12 @@ class _Reader:
         for child in self._children(node):
             if child.type == "herestring_redirect":
                 self._given(argv, self.word(child), _reads_a_script(argv), line, depth)
+        around = self.judge.around
         for nested in shell_words.nested_scripts(argv):
+            if _program(argv) not in SHELLS | {"eval", "trap", "find"}:
+                self.judge.around = " ".join(word for word in argv if " " not in word)
             self.read(nested, line, depth + 1)
+            self.judge.around = around
         if one_liner := code_in(argv):
             self._code(*one_liner, line, depth)
         if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops if X is empty
