@@ -233,7 +233,7 @@ class _Reader:
             return
         for child in self._children(node):
             if child.type == "herestring_redirect":
-                self._given(argv, self.word(child), _reads_a_script(argv), line, depth)
+                self._given(argv, self.word(child), line, depth)
         around = self.judge.around
         for nested in shell_words.nested_scripts(argv):
             if _program(argv) not in SHELLS | {"eval", "trap", "find"}:
@@ -348,7 +348,7 @@ class _Reader:
             elif argv[-1:] == ["<-"]:  # of xargs
                 self.read(shell_words.with_input(argv[:-1], text), line, depth + 1)
             else:
-                self._given(argv, text, _reads_a_script(argv), line, depth)
+                self._given(argv, text, line, depth)
         # What another command takes is not shown.
         around = [node.parent, node.parent.parent if node.parent is not None else None]
         is_shown = not any(each is not None and each.type.endswith("_substitution") for each in around)
@@ -403,11 +403,12 @@ class _Reader:
                 text = self.word(redirect)
             else:
                 continue
-            self._given(argv, text, takes_input, line, depth)
+            self._given(argv, text, line, depth, is_script=takes_input)
 
-    def _given(self, argv: list[str], text: str, is_script: bool, line: int, depth: int) -> None:
+    def _given(self, argv: list[str], text: str, line: int, depth: int, *, is_script: bool = False) -> None:
         """The input of a command: a script, code of an interpreter, or a query."""
-        if is_script:
+        argv = shell_words.inside(argv)
+        if is_script or _reads_a_script(argv):
             self.read(text, line, depth + 1)
         elif _program(argv) == "crontab":
             self.read(shell_words.without_schedules(text), line, depth + 1)

@@ -250,7 +250,9 @@ def _python(lines: Numbered) -> Iterator[Script]:
             yield command, [number] * (command.count("\n") + 1)
 
 
-_RUNS = re.compile(r"\b(?:shell|run|call)\b|subprocess|system|[pP]open|check_|output|exec|spawn", re.ASCII)
+_RUNS = re.compile(
+    r"\b(?:shell|run|call)\b|subprocess|system|[pP]open|check_|output|(?:exec|spawn)[lv]", re.ASCII
+)
 
 
 def _run_by(call: ast.Call, names: dict[str, str]) -> str:

@@ -140,8 +140,8 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
         for at, word in enumerate(rest):
             if word in {"-exec", "-execdir", "-ok", "-okdir"}:
                 yield shlex.join(takewhile(lambda each: each not in {";", "+"}, rest[at + 1 :]))
-    elif name in _TABLE.containers.split() and {"exec", "run"} & set(rest):
-        yield shlex.join(_inside(rest))
+    elif (inner := inside(argv)) is not argv:
+        yield shlex.join(inner)
     elif (where := _TABLE.scripts.get(name, "")) == "last":
         yield from rest[-1:]
     elif where:
@@ -150,8 +150,8 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
 
 
 def printed(argv: list[str]) -> str:
-    """The text that ``echo`` or ``printf`` prints; "" of another command."""
-    if not argv or base_name(argv[0]) not in {"echo", "printf"}:
+    """What ``echo`` or ``printf`` prints, and the program whose number ``pidof`` does; "" of another command."""
+    if not argv or base_name(argv[0]) not in {"echo", "printf", "pidof", "pgrep"}:
         return ""
     return " ".join(word for word in argv[1:] if not word.startswith("-") and "%s" not in word)
 
@@ -170,8 +170,13 @@ def _after_options(rest: list[str], taking: str) -> list[str]:
     return rest[at:]
 
 
-def _inside(rest: list[str]) -> list[str]:
-    """The command that ``docker exec`` and the like run in a container."""
+def inside(argv: list[str]) -> list[str]:
+    """The command that ``docker exec`` and the like run, or the shell of ``ssh host``; another command as it is."""
+    name, rest = base_name(argv[0]) if argv else "", argv[1:]
+    if name == "ssh" and not _after_options(rest, _TABLE.ssh_options)[1:]:
+        return ["sh"]
+    if name not in _TABLE.containers.split() or not {"exec", "run"} & set(rest):
+        return argv
     if "--" in rest:
         return rest[rest.index("--") + 1 :]
     if "exec" in rest:

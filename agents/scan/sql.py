@@ -128,14 +128,6 @@ def _parsed(statement: str, dialect: str) -> exp.Expr | None:
     return best
 
 
-_DROPPED = {
-    "COLUMN": "sql-drop-column",
-    "DATABASE": "sql-drop-database",
-    "SCHEMA": "sql-drop-database",
-    "TABLE": "sql-drop-table",
-}
-
-
 def _in_tree(tree: exp.Expr) -> Iterator[str]:
     for count, node in enumerate(tree.walk()):
         if count > NODES_MAX:
@@ -143,8 +135,10 @@ def _in_tree(tree: exp.Expr) -> Iterator[str]:
             return
         match node:
             case exp.Drop():
-                kind = node.args.get("kind") or (isinstance(node.parent, exp.Alter) and "COLUMN")
-                yield from filter(None, [_DROPPED.get(str(kind).upper())])
+                kind = node.args.get("kind") or (isinstance(node.parent, exp.Alter) and "column")
+                what = str(kind).lower().replace("schema", "database")
+                if what in {"column", "database", "table"}:
+                    yield f"sql-drop-{what}"
             case exp.TruncateTable():
                 yield "sql-drop-table"
             case exp.Delete() | exp.Update():
