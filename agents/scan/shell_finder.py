@@ -60,7 +60,7 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
 
 def name_of(path: str, first: str = "") -> str:
     """The name of a file's language in languages.yml, or ""."""
-    language = language_of(path, first)
+    language = FENCED["yaml"] if first.startswith("#cloud-config") else language_of(path, first)
     return language.name if language is not None else ""
 
 
