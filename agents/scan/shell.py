@@ -264,8 +264,7 @@ class _Reader:
             if child.type == "command_name":
                 parts = self._children(child)
                 word = self.word(parts[0]) if parts else _text(child)
-                is_split = bool(parts) and parts[0].type.endswith(("expansion", "substitution"))
-                words += word.split() if is_split else [word]
+                words += word.split() if parts and re.search("expa|subst", parts[0].type) else [word]
             elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "comment"}:
                 words += _braces(_text(child)) or [self.word(child)]
         return words
@@ -316,10 +315,10 @@ class _Reader:
         return value or f"${{{name}}}"
 
     def _output(self, node: Node) -> str:
-        """What a substitution puts in: a text that it only prints, else ``$(program)``."""
+        """What a substitution puts in: a text that it only prints as it stands, else ``$(program)``."""
         commands = [part for part in self._walk(node) if part.type == "command"]
-        printed = shell_words.printed(self.argv(commands[0])) if len(commands) == 1 else ""
-        return printed or f"$({self._runs(node)})"
+        is_plain = len(commands) == 1 and not re.search(r"[\\%]", _text(node))
+        return (is_plain and shell_words.printed(self.argv(commands[0]))) or f"$({self._runs(node)})"
 
     def _runs(self, node: Node) -> str:
         """The program in a substitution, a downloader's if there is one; before it the mark of a secret."""

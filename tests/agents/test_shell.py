@@ -95,6 +95,9 @@ ASKED = [
     "git push --force origin main",
     "ufw disable",
     "systemctl stop firewalld",
+    "$(printf '\\x72\\x6d') -rf /srv",
+    "$(printf %s%s r m) -rf /srv",
+    "kill -STOP $(pidof auditd)",
     "terraform destroy",
 ]
 
