@@ -264,7 +264,7 @@ def _run_by(call: ast.Call, names: dict[str, str]) -> str:
     name = names.get(first, first) + dot + rest
     if re.fullmatch(r"os\.(?:exec|spawn|posix_spawn)\w+", name):  # the program is named twice
         texts = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
-        return shlex.join(filter(lambda text: isinstance(text, str), texts))
+        return shlex.join(text for text in texts if isinstance(text, str))
     has_shell = any(
         each.arg == "shell" and isinstance(each.value, ast.Constant) and each.value.value
         for each in call.keywords
