@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan.change import DiffLine, FileChange, Hunk
-from council.agents.scan.languages import FENCED, language_of
+from council.agents.scan.languages import FENCED, is_a, language_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.python_checks import dotted
 from council.agents.scan.shell_words import LINES, shell_in_code, without_schedules, words_in
@@ -23,9 +23,6 @@ Script = tuple[str, list[int]]  # the text, and for each of its lines its number
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
 _USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
-_CI = re.compile(
-    r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
-)
 _GITHUB_EXPRESSION = re.compile(r"\$\{\{[^}\n]{0,200}\}\}")
 
 
@@ -40,7 +37,7 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
         case "dockerfile":
             yield from _dockerfile(lines)
         case "yaml":
-            yield from _yaml(lines, is_ci=bool(_CI.search(path)))
+            yield from _yaml(lines, is_ci=is_a("pipelines", path))
         case "cron":
             for number, text in lines:
                 command = without_schedules(text)
@@ -49,13 +46,20 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
             yield from _python(lines)
         case "sql" if not path.endswith("down.sql"):
             yield from _sql(lines)
-        case _ if before := next((each for known, each in LINES.items() if re.search(known, path)), ""):
-            for number, text in lines:
-                if start := re.match(before, text):
-                    yield _script([(number, text[start.end() :])])
-        case _ if path.rsplit("/", 1)[-1] == "package.json":
-            for number, text in lines:
-                yield from (_script([(number, value)]) for value in _json_texts(text))
+        case _:
+            yield from _by_path(path, lines)
+
+
+def _by_path(path: str, lines: Numbered) -> Iterator[Script]:
+    """Commands on lines of their own, in calls of any language, and those of a package.json."""
+    before = next((each for known, each in LINES.items() if re.search(known, path)), "")
+    for number, text in lines:
+        if start := re.match(before or "(?!)", text):
+            yield _script([(number, text[start.end() :])])
+        elif is_a("callers", path):  # words in backticks are no command in most languages
+            yield from ((command, [number]) for command in shell_in_code(text.replace("`", "'")))
+        elif path.rsplit("/", 1)[-1] == "package.json":
+            yield from (_script([(number, value)]) for value in _json_texts(text))
 
 
 def name_of(path: str, first: str = "") -> str:
@@ -161,7 +165,7 @@ def _exec_form(text: str) -> str:
 
 
 _YAML_KEY = re.compile(
-    r"^(\s*)(-\s+)?(run|script|before_script|after_script|cmd|install|bash|runcmd|bootcmd|"
+    r"^(\s*)(-\s+)?(run|script|before_script|after_script|cmd|install|bash|runcmd|bootcmd|cmds|"
     r"(?:ansible\.builtin\.)?(?:shell|command|raw)):\s*(.*)$"
 )
 _ANY_KEY = re.compile(r"^\s{0,60}(?:- )?[\w.\"'-]{1,60}:(?:\s|$)")
