@@ -52,11 +52,12 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
 
 def _by_path(path: str, lines: Numbered) -> Iterator[Script]:
     """Commands on lines of their own, in calls of any language, and those of a package.json."""
-    before = next((each for known, each in LINES.items() if re.search(known, path)), "")
+    before = next((each for known, each in LINES.items() if re.search(known, path)), "(?!)")
+    has_calls = is_a("callers", path) and not is_a("tests", path)
     for number, text in lines:
-        if start := re.match(before or "(?!)", text):
+        if start := re.match(before, text):
             yield _script([(number, text[start.end() :])])
-        elif is_a("callers", path):  # words in backticks are no command in most languages
+        elif has_calls:  # words in backticks are no command in most languages
             yield from ((command, [number]) for command in shell_in_code(text.replace("`", "'")))
         elif path.rsplit("/", 1)[-1] == "package.json":
             yield from (_script([(number, value)]) for value in _json_texts(text))
@@ -92,8 +93,7 @@ _TICKED = re.compile(
 )
 _PROGRAM = re.compile(r"(?:sudo |/bin/|/usr/bin/)?[a-z:][a-z0-9_.:+-]{0,30}(?:[ (]|$)")
 _ABOUT = re.compile(
-    r"\b(?:never|don't|do not|doesn't|not|avoid|why|prevent|block|forbid|reject|refuse|detect|warn|"
-    r"instead of|no longer)\b",
+    r"\b(?:never|don't|doesn't|not|avoid|why|prevent|block|forbid|reject|refuse|detect|warn|instead of|no longer)\b",
     re.IGNORECASE,
 )
 
@@ -269,10 +269,7 @@ def _run_by(call: ast.Call, names: dict[str, str]) -> str:
     if re.fullmatch(r"os\.(?:exec|spawn|posix_spawn)\w+", name):  # the program is named twice
         texts = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
         return shlex.join(text for text in texts if isinstance(text, str))
-    has_shell = any(
-        each.arg == "shell" and isinstance(each.value, ast.Constant) and each.value.value
-        for each in call.keywords
-    )
+    has_shell = any(each.arg == "shell" and getattr(each.value, "value", False) for each in call.keywords)
     if not (has_shell or _RUNNER.fullmatch(name)):
         return ""
     given = [*call.args, *(each.value for each in call.keywords if each.arg in {"args", "cmd"})]

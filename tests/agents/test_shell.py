@@ -202,11 +202,22 @@ def test_shell_text_is_found_where_it_hides() -> None:
     assert in_file("notes.txt", "rm -rf /") == []
 
 
+def test_calls_in_code_of_other_languages_are_read() -> None:
+    assert in_file("a.js", "const { execSync } = require('child_process')\nexecSync(`rm -rf /srv`)\n") == [2]
+    assert in_file("a.rb", "puts 'rm -rf /srv'\nsystem('rm -rf /srv')\n") == [2]
+    assert in_file("a.go", 'log("rm -rf /srv")\nexec.Command("rm", "-rf", "/srv").Run()\n') == [2]
+    assert in_file("Jenkinsfile", "  stages {\n    sh 'rm -rf /srv'\n    echo 'rm -rf /srv'\n  }\n") == [2]
+    assert in_file("a.ts", "// `rm -rf /srv` is refused\nconst run = () => task('rm -rf /srv')\n") == []
+    assert in_file("src/a.test.js", "expect(run('rm -rf /srv')).toThrow()\n") == []
+
+
 def test_commands_of_a_procfile_and_of_cloud_init_are_read() -> None:
     assert in_file("Procfile", "web: npm start\nrelease: rm -rf /srv") == [2]
     config = "#cloud-config\npackages: [rm]\nruncmd:\n  - [rm, -rf, /srv]\n  - rm -rf /srv\n  - ls\n"
     bootcmd = 'bootcmd:\n- ["rm", "-rf", "/srv"]\nfinal_message: rm -rf /srv\n'
     assert in_file("user-data", config + bootcmd) == [4, 5, 8]
+    assert in_file("Taskfile.yml", "tasks:\n  clean:\n    cmds:\n      - rm -rf /srv\n") == [4]
+    assert in_file("tox.ini", "[testenv]\ncommands = rm -rf /srv\n") == [2]
     assert in_file("user-data", "#!/bin/sh\nrm -rf /srv") == [2]
 
 
