@@ -6,44 +6,20 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from council.agents.scan.rows import convert, load
+from council.agents.scan.rows import table
 
 DEPTH_MAX = 8  # nesting of arguments that is read
 ARGS_MAX = 2_000  # values of arguments that are read
-# Lists of words, by name. rules/tools.yml says what each list means.
-WORDS = {
-    name: frozenset(text.split())
-    for name, text in convert(
-        load(Path(__file__).parent / "rules" / "tools.yml"), dict[str, str], "tools.yml"
-    ).items()
-}
+# Lists of words, and patterns, by name. The files say what each means.
+WORDS = {name: frozenset(text.split()) for name, text in table("tools.yml").items()}
+_PATTERNS = {name: re.compile(text) for name, text in table("tool-patterns.yml").items()}
+_LANGUAGES = ("shell", "sql", "python", "javascript", "ruby", "perl", "php")
 CODE_KEYS = WORDS["code_keys"]
 _PATH_KEYS = ("path", "file", "filename", *sorted(WORDS["path_keys"]))  # the first that is given counts
 _TARGET_KEYS = WORDS["path_keys"] | WORDS["target_keys"]
-_SQL_TOOLS = re.compile(
-    r"(?:^|[^a-z])(?:db|database|sql|psql|postgres\w{0,3}|mysql|sqlite\d?|bigquery|snowflake)(?:$|[^a-z])"
-)
-_SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|begin|grant)\b", re.IGNORECASE)
-_PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
-_LANGUAGES = (
-    ("shell", re.compile(r"(?:ba|z|k|da)?sh|shell|console|terminal")),
-    ("sql", re.compile(r"\w{0,20}sql\w{0,10}")),
-    ("python", re.compile(r"i?python[\d.]{0,5}|py")),
-    ("javascript", re.compile(r"javascript|js|node(?:js)?|typescript|ts|deno|bun")),
-    ("ruby", re.compile(r"ruby|rb")), ("perl", re.compile("perl")), ("php", re.compile("php")),
-)  # fmt: skip
-_EDITORS = re.compile(r"edit|str_replace|write|file")
 _WRITES = WORDS["writes_alone"] | WORDS["writes_a_file"]
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete|Move to|Move) ?(?:File)?: (\S.{0,300})$", re.MULTILINE)
-_APPLIES = re.compile(r"(?:^|[^a-z])(?:apply|u?diffs?|patch(?:es)?)(?:$|[^a-z])")
-# Tools that send data from this machine. A wrong match only means a closer look.
-_SENDS = re.compile(
-    r"post(?!gres)|send|upload|https?|mail|publish|notif|messag|slack|comment|share|tweet|reply|forward|webhook|curl|"
-    r"gist|paste|chat|discord|telegram|sms|transmit|submit|broadcast|export|review|issue|request|fetch|ticket|push"
-)
 
 
 class Argument(NamedTuple):
@@ -75,8 +51,10 @@ class ParsedAction:
         """Whether it runs an argument as SQL; an argument named query may be another kind of query."""
         if re.search(r"search|docs|grep|wiki|web", self.tool):
             return False
-        is_database = bool(_SQL_TOOLS.search(self.tool))
-        return is_database or bool(key in WORDS["sql_keys"] and (key != "query" or _SQL_START.match(text)))
+        is_database = bool(_PATTERNS["sql_tools"].search(self.tool))
+        return is_database or bool(
+            key in WORDS["sql_keys"] and (key != "query" or _PATTERNS["sql_start"].match(text))
+        )
 
     @property
     def program(self) -> str:
@@ -106,12 +84,12 @@ class ParsedAction:
     def does_not_run(self, argument: Argument) -> bool:
         """Whether an argument is a command of an editor, such as ``create``, or its text."""
         commands = {each.text for each in self.args if each.key.lower() == "command"}
-        return bool(_EDITORS.search(self.tool) and commands & (WORDS["edits"] | WORDS["looks"]))
+        return bool(_PATTERNS["editors"].search(self.tool) and commands & (WORDS["edits"] | WORDS["looks"]))
 
     @property
     def written_paths(self) -> list[str]:
         """The files that it writes, as far as the names of the tool and its arguments say so."""
-        paths = [path for each in self.args for path in _PATCHED.findall(each.text)]
+        paths = [path for each in self.args for path in _PATTERNS["patched"].findall(each.text)]
         words = set(re.findall("[a-z]+", self.tool))
         looks = any(each.key.lower() == "command" and each.text in WORDS["looks"] for each in self.args)
         if words & (_WRITES | WORDS["changes"]) and not looks:
@@ -152,8 +130,8 @@ class ParsedAction:
 
     def applies(self, argument: Argument) -> bool:
         """Whether it applies an argument as a diff: removed lines and context then go nowhere else."""
-        says = _APPLIES.search(self.tool) or _APPLIES.search(_apart(argument.key))
-        return bool(says) and not self.sends
+        says = any(map(_PATTERNS["applies"].search, (self.tool, _apart(argument.key))))
+        return says and not self.sends
 
 
 def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
@@ -163,7 +141,7 @@ def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
     args, commands = _arguments(given.get("args"))
     keys = [argument.key.lower() for argument in args]
     named = [argument.text.lower() for argument in args if argument.key.lower() in WORDS["language_keys"]]
-    language = next((name for name, spelled in _LANGUAGES if any(map(spelled.fullmatch, named))), "")
+    language = next((each for each in _LANGUAGES if any(map(_PATTERNS[each].fullmatch, named))), "")
     return ParsedAction(
         tool,
         args,
@@ -171,8 +149,8 @@ def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
         runs_shell=bool(
             WORDS["shell_tools"] & set(re.findall("[a-z]+", tool)) or WORDS["shell_keys"] & set(keys)
         ),
-        runs_python=bool(_PYTHON_TOOLS.search(tool)) or language == "python",
-        sends=bool(_SENDS.search(tool)) or not WORDS["addresses"].isdisjoint(keys),
+        runs_python=bool(_PATTERNS["python_tools"].search(tool)) or language == "python",
+        sends=bool(_PATTERNS["sends"].search(tool)) or not WORDS["addresses"].isdisjoint(keys),
         language=language,
     )
 

@@ -225,11 +225,12 @@ class Judge:
     """Takes what a script runs, in order, and collects the findings. Lines count from 1; words are evaluated.
 
     A stage is a command of a pipeline; ``<file`` and ``>file`` in its words are its redirections. ``in_file``: the
-    script stands in a file, and is not run now.
+    script stands in a file, and is not run now. ``around`` are the words of what runs it elsewhere, such as ssh.
     """
 
     place: str
     in_file: bool = False
+    around: str = ""
     sql_chars: int = 0
     findings: list[Finding] = field(default_factory=list)
     one_liners: list[tuple[str, str, int]] = field(default_factory=list)
@@ -240,7 +241,7 @@ class Judge:
 
     def _weight(self, row: Rule, words: str) -> Weight | None:
         weight = (row.in_files if self.in_file else None) or row.weight
-        return shifted(weight, words) if row.reach else weight
+        return shifted(weight, f"{self.around} {words}") if row.reach else weight
 
     def command(self, argv: list[str], scene: Scene, line: int) -> None:
         """A command without its prefixes."""
@@ -291,12 +292,14 @@ class Judge:
         """The input or a word of a command, if it is written out: SQL, if the command is a database client."""
         name = base_name(argv[0])
         if (dialect := table().programs.databases.get(name)) is not None:
-            from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
+            from council.agents.scan import (
+                sql,
+            )  # it loads sqlglot, which takes 0.1 s, and most cases hold no SQL
 
             self.sql_chars += len(text)
             if self.sql_chars > sql.SQL_CHARS_MAX:
                 text = " " * (sql.SQL_CHARS_MAX + 1)  # unread, as a text of that length is
-            for found in sql.findings(text, self.place, dialect, around=" ".join(argv)):
+            for found in sql.findings(text, self.place, dialect, around=" ".join([self.around, *argv])):
                 self.findings.append(replace(found, line=line))
         elif name in table().programs.consoles.split() and text not in argv:
             self._rows([name, *text.split()], Scene(), line)
@@ -309,16 +312,8 @@ class Judge:
 
 def _written(argv: list[str]) -> list[str]:
     """The files that a command writes, besides redirections."""
-    name = base_name(argv[0])
-    how = table().programs.writes.get(name, "")
+    how = table().programs.writes.get(base_name(argv[0]), "")
+    if how not in {"last", "all"}:
+        return re.findall(how, " ".join(argv[1:])) if how else []
     operands = [word for word, _ in _words(argv, "").operands]
-    match how:
-        case "":
-            return []
-        case "last":
-            return operands[-1:] if len(operands) > 1 else []
-        case "all":
-            return operands
-        case _:
-            line = " ".join(argv[1:])
-            return list(re.findall(how, line))
+    return operands if how == "all" else operands[1:][-1:]

@@ -52,14 +52,15 @@ def convert(item: Any, kind: type[_T], place: str) -> _T:
 
 
 @cache
-def _tables() -> dict[str, str]:
-    return convert(load(Path(__file__).parent / "rules" / "words.yml"), dict[str, str], "words.yml")
+def table(name: str) -> dict[str, str]:
+    """A file of rules/ that has a text by name."""
+    return convert(load(Path(__file__).parent / "rules" / name), dict[str, str], name)
 
 
 @cache
 def word_list(name: str) -> frozenset[str]:
     """The words of a table of rules/words.yml."""
-    return frozenset(_tables()[name].split())
+    return frozenset(table("words.yml")[name].split())
 
 
 def word_set(text: str) -> frozenset[str]:
@@ -68,10 +69,7 @@ def word_set(text: str) -> frozenset[str]:
 
 
 _REACH = {
-    name: re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])")
-    for name, words in convert(
-        load(Path(__file__).parent / "rules" / "reach.yml"), dict[str, str], "reach.yml"
-    ).items()
+    name: re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])") for name, words in table("reach.yml").items()
 }
 
 

@@ -20,6 +20,8 @@ from tree_sitter import Language, Node, Parser, Tree
 from council.agents.scan import flow, shell_words
 from council.agents.scan.commands import Judge
 from council.agents.scan.finding import Finding
+from council.agents.scan.languages import BY_NAME
+from council.agents.scan.pieces import piece_of
 from council.agents.scan.shell_words import (
     DECODERS,
     DOWNLOADERS,
@@ -31,6 +33,7 @@ from council.agents.scan.shell_words import (
     language_of,
     shell_in_code,
 )
+from council.agents.scan.spelling import spelled
 
 SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write
 LINE_CHARS_MAX = 6_000
@@ -55,8 +58,6 @@ _CUT_OFF = re.compile(
     rf"(?:{'|'.join(sorted(INTERPRETERS))})(?![\w.-])",
     re.MULTILINE,
 )
-
-
 # The grammar uses C's character tables, and reads beyond their end for characters above ASCII: it crashed on some. No
 # rule needs such a character, only that a word with one equals no other word. X is in no rule's word.
 _BRACES = re.compile(r"""([^{}$`'"\\\s]*)\{([^{}$`'"\\\s]*,[^{}$`'"\\\s]*)\}([^{}$`'"\\\s]*)""")
@@ -232,9 +233,13 @@ class _Reader:
             return
         for child in self._children(node):
             if child.type == "herestring_redirect":
-                self._given(argv, self.word(child), _reads_a_script(argv), line, depth)
+                self._given(argv, self.word(child), line, depth)
+        around = self.judge.around
         for nested in shell_words.nested_scripts(argv):
+            if _program(argv) not in SHELLS | {"eval", "trap", "find"}:
+                self.judge.around = " ".join(word for word in argv if " " not in word)
             self.read(nested, line, depth + 1)
+            self.judge.around = around
         if one_liner := code_in(argv):
             self._code(*one_liner, line, depth)
         if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops if X is empty
@@ -244,7 +249,8 @@ class _Reader:
 
     def _code(self, language: str, code: str, line: int, depth: int) -> None:
         self.judge.code(language, code, line + 1)
-        for nested in shell_in_code(code[:20_000]):
+        piece = piece_of("", BY_NAME.get(language), code[:20_000])
+        for nested in shell_in_code(spelled([piece])[0].text):
             self.read(nested, line, depth + 1)
 
     def _inner(self, node: Node) -> list[str]:
@@ -258,7 +264,7 @@ class _Reader:
             if child.type == "command_name":
                 parts = self._children(child)
                 word = self.word(parts[0]) if parts else _text(child)
-                words += word.split() if parts and parts[0].type.endswith("expansion") else [word]
+                words += word.split() if parts and re.search("expa|subst", parts[0].type) else [word]
             elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "comment"}:
                 words += _braces(_text(child)) or [self.word(child)]
         return words
@@ -280,7 +286,7 @@ class _Reader:
                 case "simple_expansion" | "expansion":
                     out.append(self._expansion(part))
                 case "command_substitution":
-                    out.append(f"$({self._runs(part)})")
+                    out.append(self._output(part))
                 case "process_substitution":
                     out.append(f"<({self._runs(part)})")
                 case "string" if not part.named_child_count:
@@ -308,6 +314,12 @@ class _Reader:
         value = default.lstrip(":")[1:].strip("\"'") if default.startswith((":-", ":=", "-", "=")) else ""
         return value or f"${{{name}}}"
 
+    def _output(self, node: Node) -> str:
+        """What a substitution puts in: a text that it only prints as it stands, else ``$(program)``."""
+        commands = [part for part in self._walk(node) if part.type == "command"]
+        is_plain = len(commands) == 1 and not re.search(r"[\\%]", _text(node))
+        return (is_plain and shell_words.printed(self.argv(commands[0]))) or f"$({self._runs(node)})"
+
     def _runs(self, node: Node) -> str:
         """The program in a substitution, a downloader's if there is one; before it the mark of a secret."""
         commands = [self._plain(part) for part in self._walk(node) if part.type == "command"]
@@ -330,10 +342,12 @@ class _Reader:
         text = ""
         stages = self._stages(node)
         for argv in stages:
-            if _program(argv) in {"echo", "printf"} and not text:
-                text = " ".join(a for a in argv[1:] if not a.startswith("-") and "%s" not in a)
-            elif text:
-                self._given(argv, text, _reads_a_script(argv), line, depth)
+            if not text:
+                text = shell_words.printed(argv)
+            elif argv[-1:] == ["<-"]:  # of xargs
+                self.read(shell_words.with_input(argv[:-1], text), line, depth + 1)
+            else:
+                self._given(argv, text, line, depth)
         # What another command takes is not shown.
         around = [node.parent, node.parent.parent if node.parent is not None else None]
         is_shown = not any(each is not None and each.type.endswith("_substitution") for each in around)
@@ -388,11 +402,12 @@ class _Reader:
                 text = self.word(redirect)
             else:
                 continue
-            self._given(argv, text, takes_input, line, depth)
+            self._given(argv, text, line, depth, is_script=takes_input)
 
-    def _given(self, argv: list[str], text: str, is_script: bool, line: int, depth: int) -> None:
+    def _given(self, argv: list[str], text: str, line: int, depth: int, *, is_script: bool = False) -> None:
         """The input of a command: a script, code of an interpreter, or a query."""
-        if is_script:
+        argv = shell_words.inside(argv)
+        if is_script or _reads_a_script(argv):
             self.read(text, line, depth + 1)
         elif _program(argv) == "crontab":
             self.read(shell_words.without_schedules(text), line, depth + 1)

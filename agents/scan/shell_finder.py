@@ -12,20 +12,17 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan.change import DiffLine, FileChange, Hunk
-from council.agents.scan.languages import BY_NAME, language_of
+from council.agents.scan.languages import FENCED, is_a, language_of
 from council.agents.scan.pieces import pieces_of
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.shell_words import shell_in_code, without_schedules
+from council.agents.scan.shell_words import LINES, shell_in_code, without_schedules, words_in
+from council.agents.scan.spelling import aliases
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
-_UNIT = re.compile(r"\.(?:service|socket|timer|path|mount)$|\.service\.d/")
 _USER = re.compile(r"^\s*[a-z_][a-z0-9_-]{0,31}\s+(?=\S)")
-_CI = re.compile(
-    r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
-)
 _GITHUB_EXPRESSION = re.compile(r"\$\{\{[^}\n]{0,200}\}\}")
 
 
@@ -40,7 +37,7 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
         case "dockerfile":
             yield from _dockerfile(lines)
         case "yaml":
-            yield from _yaml(lines, is_ci=bool(_CI.search(path)))
+            yield from _yaml(lines, is_ci=is_a("pipelines", path))
         case "cron":
             for number, text in lines:
                 command = without_schedules(text)
@@ -49,22 +46,27 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
             yield from _python(lines)
         case "sql" if not path.endswith("down.sql"):
             yield from _sql(lines)
-        case _ if _UNIT.search(path):
-            for number, text in lines:
-                if start := re.match(r"Exec\w+=[-@:+!]*", text):
-                    yield _script([(number, text[start.end() :])])
-        case _ if path.rsplit("/", 1)[-1] == "package.json":
-            for number, text in lines:
-                yield from (_script([(number, value)]) for value in _json_texts(text))
+        case _:
+            yield from _by_path(path, lines)
+
+
+def _by_path(path: str, lines: Numbered) -> Iterator[Script]:
+    """Commands on lines of their own, in calls of any language, and those of a package.json."""
+    before = next((each for known, each in LINES.items() if re.search(known, path)), "(?!)")
+    has_calls = is_a("callers", path) and not is_a("tests", path)
+    for number, text in lines:
+        if start := re.match(before, text):
+            yield _script([(number, text[start.end() :])])
+        elif has_calls:  # words in backticks are no command in most languages
+            yield from ((command, [number]) for command in shell_in_code(text.replace("`", "'")))
+        elif path.rsplit("/", 1)[-1] == "package.json":
+            yield from (_script([(number, value)]) for value in _json_texts(text))
 
 
 def name_of(path: str, first: str = "") -> str:
     """The name of a file's language in languages.yml, or ""."""
-    language = language_of(path, first)
+    language = FENCED["yaml"] if first.startswith("#cloud-config") else language_of(path, first)
     return language.name if language is not None else ""
-
-
-_ALIASES = {"python3": "python", "docker": "dockerfile", "make": "makefile"}
 
 
 def in_block(language: str, code: str) -> Iterator[Script]:
@@ -76,7 +78,7 @@ def in_block(language: str, code: str) -> Iterator[Script]:
         prompted = [(n, re.sub(r"^\s{0,8}[$#>] ", "", t)) for n, t in lines if re.match(r"\s{0,8}[$#>] ", t)]
         yield _script(prompted if prompted and language not in {"sh", "bash", "zsh"} else lines)
     elif language:
-        named = BY_NAME.get(_ALIASES.get(language, language))
+        named = FENCED.get(language)
         yield from in_lines(f"a.{named.extensions[0] if named else language}", lines)
 
 
@@ -91,8 +93,7 @@ _TICKED = re.compile(
 )
 _PROGRAM = re.compile(r"(?:sudo |/bin/|/usr/bin/)?[a-z:][a-z0-9_.:+-]{0,30}(?:[ (]|$)")
 _ABOUT = re.compile(
-    r"\b(?:never|don't|do not|doesn't|not|avoid|why|prevent|block|forbid|reject|refuse|detect|warn|"
-    r"instead of|no longer)\b",
+    r"\b(?:never|don't|doesn't|not|avoid|why|prevent|block|forbid|reject|refuse|detect|warn|instead of|no longer)\b",
     re.IGNORECASE,
 )
 
@@ -151,18 +152,20 @@ def _dockerfile(lines: Numbered) -> Iterator[Script]:
 
 
 def _exec_form(text: str) -> str:
-    """The command of an instruction or a key; the words of ``["a", "b"]`` as one line."""
-    try:
-        argv = json.loads(text) if text.startswith("[") else None
-    except (ValueError, RecursionError):
+    """The command of an instruction or a key; the words of ``["a", "b"]``, also unquoted ones, as one line."""
+    if not re.fullmatch(r"\[.+\]\s*", text):
         return text
+    try:
+        argv = json.loads(text)
+    except (ValueError, RecursionError):
+        argv = words_in(text.strip()[1:-1]) if "," in text else None
     if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
         return shlex.join(argv)
     return text
 
 
 _YAML_KEY = re.compile(
-    r"^(\s*)(-\s+)?(run|script|before_script|after_script|cmd|install|bash|"
+    r"^(\s*)(-\s+)?(run|script|before_script|after_script|cmd|install|bash|runcmd|bootcmd|cmds|"
     r"(?:ansible\.builtin\.)?(?:shell|command|raw)):\s*(.*)$"
 )
 _ANY_KEY = re.compile(r"^\s{0,60}(?:- )?[\w.\"'-]{1,60}:(?:\s|$)")
@@ -191,7 +194,7 @@ def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
             is_item = not rest and deeper == indent and below.lstrip().startswith("- ")
             if below.strip() and deeper <= indent and not is_item:
                 break
-            item = below if rest else re.sub(r"^\s*- ", "", below)
+            item = below if rest else _exec_form(re.sub(r"^\s*- ", "", below))
             block.append((lines[at][0], item))
             at += 1
         if block:
@@ -244,22 +247,29 @@ def _python(lines: Numbered) -> Iterator[Script]:
     else:
         nodes = [node for statement in piece.statements for node in statement.inner]
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        found = [(piece.number(call.lineno - 1), _run_by(call)) for call in calls]
+        names = dict(aliases(piece))
+        found = [(piece.number(call.lineno - 1), _run_by(call, names)) for call in calls]
     for number, command in found:
         if command:
             yield command, [number] * (command.count("\n") + 1)
 
 
-_RUNS = re.compile(r"\b(?:shell|run|call)\b|subprocess|system|[pP]open|check_|output", re.ASCII)
+_RUNS = re.compile(
+    r"\b(?:shell|run|call)\b|subprocess|system|[pP]open|check_|output|(?:exec|spawn)[lv]", re.ASCII
+)
 
 
-def _run_by(call: ast.Call) -> str:
-    """The command that a call gives to the system, or ""; an unknown word of a list of words is "?"."""
-    name = dotted(call.func)
-    has_shell = any(
-        each.arg == "shell" and isinstance(each.value, ast.Constant) and each.value.value
-        for each in call.keywords
-    )
+def _run_by(call: ast.Call, names: dict[str, str]) -> str:
+    """The command that a call gives to the system, or ""; an unknown word of a list of words is "?".
+
+    ``names`` are the names in full of what is imported.
+    """
+    first, dot, rest = dotted(call.func).partition(".")
+    name = names.get(first, first) + dot + rest
+    if re.fullmatch(r"os\.(?:exec|spawn|posix_spawn)\w+", name):  # the program is named twice
+        texts = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
+        return shlex.join(text for text in texts if isinstance(text, str))
+    has_shell = any(each.arg == "shell" and getattr(each.value, "value", False) for each in call.keywords)
     if not (has_shell or _RUNNER.fullmatch(name)):
         return ""
     given = [*call.args, *(each.value for each in call.keywords if each.arg in {"args", "cmd"})]

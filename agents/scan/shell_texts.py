@@ -146,15 +146,11 @@ def _in_action(action: ParsedAction, scripts: _Shell) -> Iterator[Finding]:
             judge = Judge(place)
             judge.code(language, argument.text, 0)
             yield from (each for each in judge.findings if each.weight == "stop")
-    for how, paths in (
-        (">", action.written_paths),
-        ("<", action.read_paths),
-        ("rm -r", action.removed_paths),
-    ):
-        judge = Judge("the action's file")
-        for path in paths:
-            judge.command([*how.split(), path], Scene(), 0)
-        yield from judge.findings
+    judge = Judge("the action's file")
+    touched = {">": action.written_paths, "<": action.read_paths, "rm -r": action.removed_paths}
+    for how, path in ((how, path) for how, paths in touched.items() for path in paths):
+        judge.command([*how.split(), path], Scene(), 0)
+    yield from judge.findings
 
 
 def _in_constants(

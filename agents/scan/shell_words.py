@@ -22,7 +22,10 @@ RULES = Path(__file__).parent / "rules" / "shell.yml"
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``shell.yml``: programs and options, in texts of words; ``code`` is (language, option's regex) by program."""
+    """``shell.yml``: programs and options, in texts of words; ``code`` is (language, option's regex) by program.
+
+    ``runners`` are regexes of functions. ``lines`` are files with a command on each line, after what matches.
+    """
 
     shells: str
     interpreters: str
@@ -35,6 +38,8 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     container_options: str
     ssh_options: str
     code: dict[str, tuple[str, str]]
+    runners: str
+    lines: dict[str, str]
 
 
 _TABLE = convert(load(RULES), _Table, RULES.name)
@@ -42,6 +47,7 @@ SHELLS = frozenset(_TABLE.shells.split())
 INTERPRETERS = SHELLS | frozenset(_TABLE.interpreters.split())
 DOWNLOADERS = frozenset(_TABLE.downloaders.split())
 DECODERS = frozenset(_TABLE.decoders.split())
+LINES = _TABLE.lines
 PREFIXES_MAX = 12  # sudo env nohup …: real chains are shorter
 
 
@@ -132,15 +138,28 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
         yield " ".join(_after_options(rest, _TABLE.ssh_options)[1:])
     elif name == "find":
         for at, word in enumerate(rest):
-            if word in {"-exec", "-execdir", "-ok"}:
+            if word in {"-exec", "-execdir", "-ok", "-okdir"}:
                 yield shlex.join(takewhile(lambda each: each not in {";", "+"}, rest[at + 1 :]))
-    elif name in _TABLE.containers.split() and {"exec", "run"} & set(rest):
-        yield shlex.join(_inside(rest))
+    elif (inner := inside(argv)) is not argv:
+        yield shlex.join(inner)
     elif (where := _TABLE.scripts.get(name, "")) == "last":
         yield from rest[-1:]
     elif where:
         yield from (word for before, word in pairwise(rest) if before in where.split())
         yield from (word.partition("=")[2] for word in rest if word.partition("=")[0] in where.split())
+
+
+def printed(argv: list[str]) -> str:
+    """What ``echo`` or ``printf`` prints, and the program whose number ``pidof`` does; "" of another command."""
+    if not argv or base_name(argv[0]) not in {"echo", "printf", "pidof", "pgrep"}:
+        return ""
+    return " ".join(word for word in argv[1:] if not word.startswith("-") and "%s" not in word)
+
+
+def with_input(argv: list[str], text: str) -> str:
+    """The command that xargs makes of a command and its input."""
+    command = shlex.join(argv)
+    return command.replace("{}", text) if "{}" in command else f"{command} {text}"
 
 
 def _after_options(rest: list[str], taking: str) -> list[str]:
@@ -151,8 +170,13 @@ def _after_options(rest: list[str], taking: str) -> list[str]:
     return rest[at:]
 
 
-def _inside(rest: list[str]) -> list[str]:
-    """The command that ``docker exec`` and the like run in a container."""
+def inside(argv: list[str]) -> list[str]:
+    """The command that ``docker exec`` and the like run, or the shell of ``ssh host``; another command as it is."""
+    name, rest = base_name(argv[0]) if argv else "", argv[1:]
+    if name == "ssh" and not _after_options(rest, _TABLE.ssh_options)[1:]:
+        return ["sh"]
+    if name not in _TABLE.containers.split() or not {"exec", "run"} & set(rest):
+        return argv
     if "--" in rest:
         return rest[rest.index("--") + 1 :]
     if "exec" in rest:
@@ -177,20 +201,15 @@ def code_in(argv: list[str]) -> tuple[str, str] | None:
     return None
 
 
-_RUNNERS = (
-    r"\b(?:system|execSync|execFile\w{0,4}|exec|spawn\w{0,4}|popen|Popen|shell_exec|passthru|qx|run|call|check_call|"
-    r"check_output|getoutput|getstatusoutput|create_subprocess_shell)"
-)
+_RUNNERS = rf"\b(?:{'|'.join(_TABLE.runners.split())})"
 _QUOTED = (
     r"(?:\"\"\"(?P<long>.{2,2000}?)\"\"\"|\"(?P<double>(?:[^\"\\\n]|\\.){2,2000})\"|"
     r"'(?P<single>(?:[^'\\\n]|\\.){2,2000})')"
 )
 _TICKED = re.compile(r"`([^`]{2,2000})`")
 _WORD = re.compile(r"[\"']([^\"']{1,300})[\"']|([^\s,\"'][^,\"']*)")
-
-
 _CALLED = re.compile(rf"{_RUNNERS}\s{{0,4}}[({{]?\s{{0,40}}[rb]?{_QUOTED}(?!\s?,\s?[\"'])", re.DOTALL)
-_LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}[\[(]?([\"'][^)\]]{{2,500}})")
+_LISTED = re.compile(rf"{_RUNNERS}\s?[( ]\s{{0,40}}(?:\w+\.P_\w+,\s?)?[\[(]?([\"'][^)\]]{{2,500}})")
 
 
 def shell_in_code(code: str) -> Iterator[str]:
@@ -198,10 +217,15 @@ def shell_in_code(code: str) -> Iterator[str]:
     for match in _CALLED.finditer(code):
         yield re.sub(r"\\([\"'])", r"\1", next(filter(None, match.groups()), ""))
     for match in _LISTED.finditer(code):
-        argv = [word or "?" for word, _ in _WORD.findall(match[1])]
+        argv = words_in(match[1], "?")
         if len(argv) > 1 and "=" not in match[1].partition(",")[2].partition(",")[0]:
             yield shlex.join(argv)
     yield from _TICKED.findall(code)
+
+
+def words_in(listed: str, unknown: str = "") -> list[str]:
+    """The words of a list without its brackets; words without quotes as they stand, or as ``unknown``."""
+    return [quoted or unknown or bare.strip() for quoted, bare in _WORD.findall(listed)]
 
 
 def variables_in(text: str) -> list[str]:

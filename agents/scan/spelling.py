@@ -17,9 +17,9 @@ from council.agents.scan.rows import word_list
 
 ALIASES_MAX = 200
 
-_IMPORT = re.compile(r"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
+_IMPORT = re.compile(r"(?:^|;)[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
 _FROM = re.compile(
-    r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(([^()]{0,2000})\)|([^\n(]{1,500}))", re.MULTILINE
+    r"(?:^|;)[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(([^()]{0,2000})\)|([^\n(;]{1,500}))", re.MULTILINE
 )
 _AS = re.compile(r"([\w.]+)(?:[ \t]+as[ \t]+(\w+))?\s*$")
 _REQUIRE = re.compile(
@@ -39,7 +39,7 @@ def spelled(pieces: Sequence[Piece]) -> list[Piece]:
     """The pieces, with such calls spelled out. No line moves."""
     known: dict[tuple[str, bool], dict[str, str]] = defaultdict(dict)
     for piece in pieces:
-        for local, full in _aliases(piece):
+        for local, full in aliases(piece):
             names = known[piece.path, piece.is_new]
             if local != full and len(names) < ALIASES_MAX:
                 names[local] = full
@@ -57,7 +57,8 @@ def _spelled(piece: Piece, names: dict[str, str]) -> Piece:
     return replace(piece, text=local.sub(lambda match: names[match[1]], piece.text))
 
 
-def _aliases(piece: Piece) -> Iterator[tuple[str, str]]:
+def aliases(piece: Piece) -> Iterator[tuple[str, str]]:
+    """(name here, name in full) of what a piece imports of those modules."""
     language = piece.language.name if piece.language else ""
     if language == "python":
         yield from _in_python(piece.text)

@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from council.agents.scan.finding import Finding
 from council.agents.scan.rows import Rule, convert, load, shifted
-
-if TYPE_CHECKING:  # sqlglot takes 0.1 s to import, and most cases hold no SQL
-    from sqlglot import exp
 
 RULES = Path(__file__).parent / "rules" / "sql.yml"
 SQL_CHARS_MAX = 20_000
@@ -70,10 +69,7 @@ def findings(text: str, place: str, dialect: str = "", around: str = "") -> list
 
 def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
     """(row, line from 1) of what a text holds."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
+    text = _ANALYZES.sub(lambda match: re.sub(r"\S", " ", match[0]), text)  # it runs the statement
     try:
         tokens = sqlglot.tokenize(text, read=dialect or None)
     except (SqlglotError, RecursionError):
@@ -89,7 +85,7 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
             "''" if name in _STRINGS else token.text.lower()
             for name, token in zip(names, statement, strict=True)
         )
-        if is_end or re.match(r"(?:explain|describe|desc)\b(?!.*\banalyze\b)", bare):
+        if is_end or re.match(r"(?:explain|describe|desc)\b", bare):
             continue
         matched = [row.id for row in table().rows if row.match and re.search(row.match, bare)]
         yield from ((id_, line) for id_ in matched)
@@ -111,15 +107,15 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
         yield from ((id_, line) for id_ in _in_tree(tree))
 
 
+_ANALYZES = re.compile(
+    r"\bexplain\s+(?:\([^()]{0,200}\banaly[sz]e\b[^()]{0,200}\)|(?:verbose\s+)?analy[sz]e\b(?:\s+verbose\b)?)",
+    re.I,
+)
 # Statements that the parser leaves as they are, and that take nothing away unless a row matches them.
 _KNOWN = re.compile(r"(?:alter|grant|revoke|copy|load|create|exec|execute|call|begin|replace)\b")
 
 
 def _parsed(statement: str, dialect: str) -> exp.Expr | None:
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     best = None
     for read in dict.fromkeys((dialect, "", "postgres", "mysql", "tsql")):
         try:
@@ -133,22 +129,16 @@ def _parsed(statement: str, dialect: str) -> exp.Expr | None:
 
 
 def _in_tree(tree: exp.Expr) -> Iterator[str]:
-    from sqlglot import exp
-
     for count, node in enumerate(tree.walk()):
         if count > NODES_MAX:
             yield "sql-unparsed"
             return
         match node:
-            case exp.Drop() if isinstance(node.parent, exp.Alter):
-                if str(node.args.get("kind") or "COLUMN").upper() == "COLUMN":
-                    yield "sql-drop-column"
             case exp.Drop():
-                kind = str(node.args.get("kind") or "").upper()
-                if kind in {"DATABASE", "SCHEMA"}:
-                    yield "sql-drop-database"
-                elif kind == "TABLE":
-                    yield "sql-drop-table"
+                kind = node.args.get("kind") or (isinstance(node.parent, exp.Alter) and "column")
+                what = str(kind).lower().replace("schema", "database")
+                if what in {"column", "database", "table"}:
+                    yield f"sql-drop-{what}"
             case exp.TruncateTable():
                 yield "sql-drop-table"
             case exp.Delete() | exp.Update():
@@ -159,21 +149,16 @@ def _in_tree(tree: exp.Expr) -> Iterator[str]:
 
 def _always(condition: exp.Expr | None, depth: int = 0) -> bool:
     """Whether a condition holds for every row, as far as it says so itself."""
-    from sqlglot import exp
-
     if depth > DEPTH_MAX:
         return True
     match condition:
         case exp.Paren():
             return _always(condition.this, depth + 1)
-        case exp.Boolean():
-            return bool(condition.this)
-        case exp.Literal():
-            return str(condition.this) not in {"", "0"}
-        case exp.Or():
-            return _always(condition.left, depth + 1) or _always(condition.right, depth + 1)
-        case exp.And():
-            return _always(condition.left, depth + 1) and _always(condition.right, depth + 1)
+        case exp.Boolean() | exp.Literal():
+            return str(condition.this) not in {"", "0", "False"}
+        case exp.Or() | exp.And():
+            sides = [_always(side, depth + 1) for side in (condition.left, condition.right)]
+            return any(sides) if isinstance(condition, exp.Or) else all(sides)
         case exp.Not():
             return isinstance(condition.this, exp.Boolean) and not condition.this.this
         case exp.EQ() | exp.GTE() | exp.LTE():
@@ -181,8 +166,6 @@ def _always(condition: exp.Expr | None, depth: int = 0) -> bool:
         case exp.NEQ():
             both = (condition.left, condition.right)
             return all(isinstance(each, exp.Literal) for each in both) and both[0] != both[1]
-        case exp.Like() | exp.ILike():
-            return (
-                isinstance(condition.expression, exp.Literal) and condition.expression.this.strip("%") == ""
-            )
+        case exp.Like(expression=exp.Literal() as like) | exp.ILike(expression=exp.Literal() as like):
+            return not like.name.strip("%")
     return False

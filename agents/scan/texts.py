@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from council.agents.mind import Case
-from council.agents.scan.action import Argument, ParsedAction, holds_diff
+from council.agents.scan.action import WORDS, Argument, ParsedAction, holds_diff
 from council.agents.scan.change import DiffLine, FileChange, Hunk, ScannedText, narrowed, read_changes
 from council.agents.scan.languages import BY_NAME, FENCED
 from council.agents.scan.pieces import Piece, piece_of
@@ -51,6 +52,7 @@ def texts_of(case: Case, action: ParsedAction) -> Texts:
             texts.code.append(piece_of(f"the action's {argument.key[:40]!r}", language, text))
         if not action.writes(argument):
             told.append(f"{argument.key} = {json.dumps(text, ensure_ascii=False)}")
+    texts.written += edits(action)
     left = (each for each in action.commands if not (action.writes(each) or action.applies(each)))
     told += [f"{each.key} = {json.dumps(each.text, ensure_ascii=False)}" for each in left]
     texts.words.append((ARGUMENTS, "\n".join(told)))
@@ -70,3 +72,31 @@ def written(argument: Argument) -> FileChange:
     """A file that an action writes, as a change that adds it."""
     added = tuple(DiffLine("+", text, None, at) for at, text in enumerate(argument.text.split("\n"), start=1))
     return FileChange(argument.path, None, "added", hunks=(Hunk(0, 1, added),), is_whole=True)
+
+
+def edits(action: ParsedAction) -> Iterator[FileChange]:
+    """The parts of named files that an action replaces or inserts, each as a change of its file."""
+    pair: dict[str, Argument] = {}
+    for argument in action.args:
+        key = argument.key.lower().replace("_", "")
+        kind = next((each for each in ("old_keys", "new_keys") if key in WORDS[each]), "")
+        if kind and argument.path:
+            pair[kind] = argument
+        if len(pair) == 2:
+            old, new = pair.pop("old_keys"), pair.pop("new_keys")
+            yield _edited(new.path, old.text.split("\n"), new.text.split("\n"))
+    if "new_keys" in pair:  # it is inserted
+        yield _edited(pair["new_keys"].path, [], pair["new_keys"].text.split("\n"))
+
+
+def _edited(path: str, old: list[str], new: list[str]) -> FileChange:
+    """Where the lines stand in the file is not known, only that others may stand above them: they count from 2."""
+    least = min(len(old), len(new))
+    head = next((at for at in range(least) if old[at] != new[at]), least)
+    tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
+    gone, came = len(old) - tail, len(new) - tail
+    lines = [DiffLine(" ", text, at, at) for at, text in enumerate(old[:head], 2)]
+    lines += [DiffLine("-", text, at, None) for at, text in enumerate(old[head:gone], head + 2)]
+    lines += [DiffLine("+", text, None, at) for at, text in enumerate(new[head:came], head + 2)]
+    lines += [DiffLine(" ", text, gone + at, came + at) for at, text in enumerate(old[gone:], 2)]
+    return FileChange(path, None, "modified", hunks=(Hunk(2, 2, tuple(lines)),))

@@ -45,6 +45,20 @@ STOPPED = [
     'bash <<<"rm -rf /"',
     "echo 'rm -rf /' | sh",
     "find / -delete",
+    "find / -exec sh -c 'rm -rf \"$1\"' _ {} \\;",
+    "find / -okdir rm {} \\;",
+    "echo /srv | xargs rm -rf",
+    "echo /srv | xargs -I{} sh -c 'rm -rf {}'",
+    "rm -rf $(echo /srv)",
+    "$(printf rm) -rf /srv",
+    "systemd-run --user -p MemoryMax=1G rm -rf /srv",
+    "coproc rm -rf /srv",
+    "echo 'rm -rf /srv' | docker exec -i web bash",
+    "echo 'rm -rf /srv' | ssh web1",
+    "python3 -c \"import os; os.execvp('rm', ['rm', '-rf', '/srv'])\"",
+    "python3 -c \"import os; os.spawnlp(os.P_WAIT, 'rm', 'rm', '-rf', '/srv')\"",
+    "python3 -c \"from os import system as s; s('rm -rf /srv')\"",
+    "node -e \"const {execSync: x} = require('child_process'); x('rm -rf /srv')\"",
     "dd if=/dev/zero of=/dev/sda bs=1M",
     "mkfs.ext4 /dev/sdb1",
     "{ cat x; } > /dev/sda",
@@ -81,6 +95,9 @@ ASKED = [
     "git push --force origin main",
     "ufw disable",
     "systemctl stop firewalld",
+    "$(printf '\\x72\\x6d') -rf /srv",
+    "$(printf %s%s r m) -rf /srv",
+    "kill -STOP $(pidof auditd)",
     "terraform destroy",
 ]
 
@@ -114,6 +131,14 @@ HARMLESS = [
     "git push --force-with-lease origin feature",
     'psql -c "select 1"',
     "trap 'rm -rf \"$tmp\"' EXIT",
+    "find . -name '*.log' -exec sh -c 'gzip \"$1\"' _ {} \\;",
+    "echo build | xargs rm -rf",
+    "rm -rf $(echo build)",
+    "systemd-run --user make build",
+    "coproc make build",
+    "echo 'rm -rf /' | ssh web1 'cat > notes'",
+    "docker exec -i web cat <<< 'rm -rf /'",
+    "python3 -c \"import os; os.execvp('ls', ['ls', '-l'])\"",
 ]
 
 
@@ -127,6 +152,16 @@ def test_reach_lowers_and_raises_the_weight() -> None:
         for name in ("staging-assets", "prod-assets", "assets")
     ]
     assert weights == ["ask", "stop", "stop"]
+
+
+def test_a_nested_command_has_the_reach_of_its_host_or_container() -> None:
+    runs = ("ssh {}-db \"psql -c 'DROP TABLE a'\"", "kubectl exec -n {} db -- psql -c 'DROP TABLE a'")
+    weights = [
+        [read_shell(run.format(name)).findings[0].weight for name in ("staging", "shop", "prod")]
+        for run in runs
+    ]
+    assert weights == [["note", "ask", "stop"]] * 2
+    assert weights_of("ssh prod 'systemctl stop app'; systemctl stop app") == {"ask", "note"}
 
 
 def test_the_line_is_that_of_the_command() -> None:
@@ -160,7 +195,30 @@ def test_shell_text_is_found_where_it_hides() -> None:
     assert in_file("package.json", '{\n "postinstall": "curl x | sh",\n "name": "rm"') == [2]
     assert in_file("a.py", "import os\nos.system('rm -rf /')\nprint('rm -rf /')") == [2]
     assert in_file("a.py", "    subprocess.run(['rm', '-rf', '/'])\n  )") == [1]
+    assert in_file(
+        "a.py", "import os\nos.execv('/bin/rm', ['rm', '-rf', '/'])\nos.execv('/bin/ls', ['ls'])"
+    ) == [2]
+    assert in_file("a.py", "from os import system as s\ns('rm -rf /')\nt('rm -rf /')") == [2]
     assert in_file("notes.txt", "rm -rf /") == []
+
+
+def test_calls_in_code_of_other_languages_are_read() -> None:
+    assert in_file("a.js", "const { execSync } = require('child_process')\nexecSync(`rm -rf /srv`)\n") == [2]
+    assert in_file("a.rb", "puts 'rm -rf /srv'\nsystem('rm -rf /srv')\n") == [2]
+    assert in_file("a.go", 'log("rm -rf /srv")\nexec.Command("rm", "-rf", "/srv").Run()\n') == [2]
+    assert in_file("Jenkinsfile", "  stages {\n    sh 'rm -rf /srv'\n    echo 'rm -rf /srv'\n  }\n") == [2]
+    assert in_file("a.ts", "// `rm -rf /srv` is refused\nconst run = () => task('rm -rf /srv')\n") == []
+    assert in_file("src/a.test.js", "expect(run('rm -rf /srv')).toThrow()\n") == []
+
+
+def test_commands_of_a_procfile_and_of_cloud_init_are_read() -> None:
+    assert in_file("Procfile", "web: npm start\nrelease: rm -rf /srv") == [2]
+    config = "#cloud-config\npackages: [rm]\nruncmd:\n  - [rm, -rf, /srv]\n  - rm -rf /srv\n  - ls\n"
+    bootcmd = 'bootcmd:\n- ["rm", "-rf", "/srv"]\nfinal_message: rm -rf /srv\n'
+    assert in_file("user-data", config + bootcmd) == [4, 5, 8]
+    assert in_file("Taskfile.yml", "tasks:\n  clean:\n    cmds:\n      - rm -rf /srv\n") == [4]
+    assert in_file("tox.ini", "[testenv]\ncommands = rm -rf /srv\n") == [2]
+    assert in_file("user-data", "#!/bin/sh\nrm -rf /srv") == [2]
 
 
 def test_blocks_and_prose() -> None:
