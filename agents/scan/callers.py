@@ -37,7 +37,12 @@ def became_async(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding
             name = dotted(call.func).rpartition(".")[2]
             line = piece.line_of(call.lineno - 1, (call.end_lineno or call.lineno) - 1)
             functions = changed.get(name, ())[:SAME_NAME_MAX]
-            if line and any(_is_call_of(call, piece.path, sources, *function) for function in functions):
+            is_sole = sum(known[2] == name for known in after) == 1 and name not in sources
+            if line and any(
+                _is_call_of(call, piece.path, sources, *function)
+                or (is_sole and piece.number(0) > 1 and _may_call(call, *function))
+                for function in functions
+            ):
                 message = f"`{name}` became async, and is called here as before. Await it."
                 yield Finding("became-async", "bug", "stop", piece.path, line, message, 670)
 
@@ -104,6 +109,11 @@ def _is_call_of(call: ast.Call, at: str, sources: dict[str, set[str]], path: str
         case ast.Attribute(value=ast.Name(id=base)):
             return base in ("self", "cls") and path == at if owner else base == module
     return False
+
+
+def _may_call(call: ast.Call, path: str, owner: str) -> bool:
+    """Whether a call below the imports that are shown is by the function's name, of which the change has no other."""
+    return isinstance(call.func, ast.Attribute if owner else ast.Name)
 
 
 def _sources(piece: Piece) -> dict[str, set[str]]:
