@@ -126,7 +126,9 @@ def _unscoped(block: Block, put: _Put) -> Finding | None:
     queries = [
         (number, text)
         for number, text in block.removed
-        if known["query"].search(text) and known["scoped"].search(text) and not is_remark(text)
+        if known["query"].search(text)
+        and (known["scoped"].search(text) or known["through_caller"].search(text))
+        and not is_remark(text)
     ]
     asks = any(known["query"].search(text) for _, text in block.added)
     if not queries or not asks or any(known["owner"].search(text) for text in put.lines):
