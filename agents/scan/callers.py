@@ -149,7 +149,9 @@ def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterato
             if pair.cut == ("await",) and not pair.put and not is_remark(pair.new):
                 message = f"Awaits no more: {short_quote(pair.new.strip())}. Await it, or say who does."
                 is_sure = pair.path.endswith(".py") and not is_other
-                weight: Weight = "ask" if not is_sure or pair.new.lstrip()[:7] == "return " else "stop"
+                weight: Weight = "stop" if is_sure else "ask"
+                if pair.new.lstrip().startswith("return "):
+                    weight = "note"  # the caller awaits it
                 yield Finding("await-removed", "bug", weight, pair.path, pair.line, message, 670)
     names = {
         next(name for name in found.groups() if name)

@@ -19,7 +19,7 @@ from council.agents.scan.python import Statement
 
 # Beginnings of words about permissions, and about whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac internal
-logged login loopback owner password permi perms private privil revoked role signature signed staff superuser trust
+logged login loopback owner password permi perms private privil public revoked role signature signed staff superuser trust
 unsafe valid verif whitelist"""
 AUTH_STEMS = tuple(_STEMS.split())
 _NO_AUTHORITY = word_set(

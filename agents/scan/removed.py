@@ -90,7 +90,8 @@ def _swallows(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
             message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
         elif was and isinstance(handler.body[-1], _GOES_ON) and not how_it_ends(handler.body)[0]:
             is_access = speaks_of_authority(words_of(was)) or _ACCESS_DENIED.search(ast.unparse(was)[:500])
-            weight = "stop" if is_access or dotted(handler.type) in _BROAD else "ask"
+            is_set = isinstance(handler.body[-1], ast.Assign)
+            weight = "stop" if is_access else "note" if dotted(handler.type) not in _BROAD else "ask" if is_set else "stop"
             message = "An error that ended this in a refusal lets it go on now. Refuse, as before."
         else:
             continue

@@ -199,6 +199,8 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
         cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
     weight: Weight
     name = put.guard_gone(cuts)
+    if name and known["implied"].search(name) and known["stronger"].search(pair.new):
+        return None
     if name and all(known["exempt"].search(word) for word in puts if word[0].isalpha()):
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
