@@ -18,9 +18,9 @@ from council.agents.scan.python import Statement
 from council.agents.scan.rows import word_set
 
 # Beginnings of words about permissions, and about whether something is genuine.
-_STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged
-login owner password permi perms privil revoked role signature signed staff superuser trust valid verif
-whitelist"""
+_STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac internal
+logged login loopback owner password permi perms private privil public revoked role signature signed staff superuser trust
+unsafe valid verif whitelist"""
 AUTH_STEMS = tuple(_STEMS.split())
 _NO_AUTHORITY = word_set(
     "author authors authored authority authorities permissive permit"
@@ -36,7 +36,7 @@ _PREDICATE = re.compile(
     r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
 )
 _STOPPING_CALLS = word_set("abort exit _exit fail deny forbid reject redirect")
-_REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
+_REFUSALS = re.compile(r"(?i)(\b4[0-3]\d\b|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
 _SMALL_WORDS = word_set("is not self none len get the of in isinstance cls has any")
 _SURROUNDINGS = word_set("version platform python")  # a check of these protects nothing of the user's
 NEIGHBOURS_MAX = 8  # statements before and after a check that identify its place
@@ -184,12 +184,12 @@ def _conditions(node: ast.If, following: Sequence[ast.stmt]) -> Iterator[Check]:
     if words & _SURROUNDINGS:
         return
     is_auth = speaks_of_authority(words)
-    stops, refuses = _stops(node.body)
+    stops, refuses = how_it_ends(node.body)
     if stops and (refuses or is_auth):
         yield from _guards(node, _clauses(node.test), node.orelse, refuses=refuses)
-    elif not stops and (_stops(node.orelse)[1] or is_auth) and not isinstance(node.body[0], ast.Pass):
+    elif not stops and (how_it_ends(node.orelse)[1] or is_auth) and not isinstance(node.body[0], ast.Pass):
         yield from _guards(node, _clauses(_negated(node.test)), node.body)
-    if stops and not refuses and not node.orelse and _stops(following)[1]:
+    if stops and not refuses and not node.orelse and how_it_ends(following)[1]:
         # "if good: return it", followed by a refusal, stops the code if it is bad.
         yield from _guards(node, _clauses(_negated(node.test)), node.body, is_implied=True)
 
@@ -211,7 +211,7 @@ def _guards(
         yield check
 
 
-def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
+def how_it_ends(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
     """Whether a block stops the code, and whether that is certainly a refusal."""
     match body[-1] if body else None:
         case ast.Raise():

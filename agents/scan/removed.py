@@ -7,6 +7,7 @@ moved is not taken away. Rules that need one side only are data, and are elsewhe
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan import callers, datafiles, removed_guards, removed_tests
@@ -15,10 +16,12 @@ from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.languages import is_test
 from council.agents.scan.line_pairs import blocks_of, is_code, pairs_of
 from council.agents.scan.pieces import Piece
-from council.agents.scan.python_checks import checking_calls, dotted, speaks_of_authority, words_of
+from council.agents.scan.python_checks import checking_calls, dotted, how_it_ends, speaks_of_authority, words_of
 from council.agents.scan.removed_checks import vanished_checks
 
-_BROAD = {"Exception", "BaseException"}
+_BROAD = {"Exception", "BaseException", ""}
+_GOES_ON = (ast.Pass, ast.Assign, ast.AnnAssign, ast.Expr)
+_ACCESS_DENIED = re.compile(r"\b40[13]\b")
 
 
 def findings(changes: Sequence[FileChange], pieces: Sequence[Piece]) -> tuple[list[Finding], list[str]]:
@@ -67,25 +70,42 @@ def _in_python(pieces: Sequence[Piece]) -> Iterator[Finding]:
             f"Takes away the check `{short_quote(gone.shown)}`, which nothing replaces. Keep it, or move it."
         )
         yield Finding(f"removed-{gone.kind}", "guard", weight, gone.path, gone.line, message, 862)
-    yield from (finding for piece in source_new for finding in _swallows(piece))
+    yield from _swallows(source_old, source_new)
     yield from callers.became_async(old, new)
 
 
-def _swallows(piece: Piece) -> Iterator[Finding]:
-    """A handler that the change puts around a check, and that lets everything pass."""
-    for statement in piece.statements:
-        node = statement.node
-        if not isinstance(node, ast.Try):
+def _swallows(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
+    """Handlers that let errors pass: of a check that the change puts them around, or that were a refusal before."""
+    refused = {ast.dump(node.body[0]): handler for _, node, handler in _handlers(old) if _refuses(handler)}
+    for piece, node, handler in _handlers(new):
+        at = handler.body[-1].lineno - 1
+        if not piece.touches(at, at):
             continue
         calls = [call for inner in node.body for call in checking_calls(inner, ast.walk(inner))]
-        for handler in node.handlers if calls else ():
-            at = handler.body[-1].lineno - 1
-            if not piece.touches(at, at) or not _passes(handler):
-                continue
+        was = refused.get(ast.dump(node.body[0])) if refused else None
+        weight: Weight = "stop"
+        if calls and _passes(handler):
             is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
+            weight = "stop" if is_access or isinstance(handler.body[-1], ast.Return) else "ask"
             message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
-            weight: Weight = "stop" if is_access or isinstance(handler.body[-1], ast.Return) else "ask"
-            yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
+        elif was and isinstance(handler.body[-1], _GOES_ON) and not how_it_ends(handler.body)[0]:
+            is_access = speaks_of_authority(words_of(was)) or _ACCESS_DENIED.search(ast.unparse(was)[:500])
+            is_set = isinstance(handler.body[-1], ast.Assign)
+            weight = "stop" if is_access else "note" if dotted(handler.type) not in _BROAD else "ask" if is_set else "stop"
+            message = "An error that ended this in a refusal lets it go on now. Refuse, as before."
+        else:
+            continue
+        yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
+
+
+def _handlers(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, ast.Try, ast.ExceptHandler]]:
+    for piece in pieces:
+        for node in (each.node for each in piece.statements if isinstance(each.node, ast.Try)):
+            yield from ((piece, node, handler) for handler in node.handlers)
+
+
+def _refuses(handler: ast.ExceptHandler) -> bool:
+    return how_it_ends(handler.body)[1]
 
 
 def _passes(handler: ast.ExceptHandler) -> bool:
@@ -94,7 +114,7 @@ def _passes(handler: ast.ExceptHandler) -> bool:
         case ast.Pass() | ast.Return(value=ast.Constant(value=True)):
             return True
         case ast.Continue() | ast.Expr(value=ast.Constant() | ast.Call()):
-            return handler.type is None or dotted(handler.type) in _BROAD
+            return dotted(handler.type) in _BROAD
     return False
 
 

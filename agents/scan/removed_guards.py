@@ -18,6 +18,7 @@ from council.agents.scan.line_pairs import Block, Pair, bare, difference, is_cod
 LINES_MAX = 12  # of a block that takes off a guard; a longer one takes its subject too
 CONDITION_LINES_MAX = 6  # of a condition and its block
 REFUSAL_LINES_MAX = 3
+_DEFINES = re.compile(r"^\s*(?:export\s+)?(?:abstract\s+)?(?:class|def|function|const)\s+(\w+)")
 
 
 def findings(
@@ -29,12 +30,13 @@ def findings(
     if not blocks:
         return
     put = {token for change in changes for _, text in change.added for token in tokens(text)}
+    defined = {name for change in changes for _, text in change.added for name in _DEFINES.findall(text)}
     others = {path: _gets_other_guard(judged[path]) for path in {block.path for block in blocks}}
     of_block: dict[int, list[Pair]] = defaultdict(list)
     for pair in pairs:
         of_block[id(pair.block)].append(pair)
     for block in blocks:
-        put_instead = _Put(put, others[block.path], [text for _, text in judged[block.path].added])
+        put_instead = _Put(put, defined, others[block.path], [text for _, text in judged[block.path].added])
         cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
         found = [each for each in cut if each]
         taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
@@ -45,9 +47,12 @@ def findings(
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What is added: the tokens of the whole change, whether the file gets another guard, and the file's lines."""
+    """What is added: the tokens of the whole change, and the names it defines; whether the file gets another guard,
+    and the file's lines.
+    """
 
     tokens: set[str]
+    defined: set[str]
     has_guard: bool
     lines: list[str]
 
@@ -98,6 +103,8 @@ def _taken_off(block: Block, pairs: Sequence[Pair], put: _Put) -> Finding | None
     gone = [(number, text) for number, text in gone if not is_remark(text)]
     if not gone or len(gone) > LINES_MAX:
         return None
+    if any(word in put.defined for pair in pairs for word in pair.put):
+        return None  # a base, a wrapper or a helper that the change defines may hold the guard
     if known["condition"].search(gone[0][1]) and ":=" not in gone[0][1]:
         # A line beside it that now has a word of the condition may judge by it.
         asked = {word for word in tokens(gone[0][1]) if word[0].isalpha()}
@@ -119,7 +126,9 @@ def _unscoped(block: Block, put: _Put) -> Finding | None:
     queries = [
         (number, text)
         for number, text in block.removed
-        if known["query"].search(text) and known["scoped"].search(text) and not is_remark(text)
+        if known["query"].search(text)
+        and (known["scoped"].search(text) or known["through_caller"].search(text))
+        and not is_remark(text)
     ]
     asks = any(known["query"].search(text) for _, text in block.added)
     if not queries or not asks or any(known["owner"].search(text) for text in put.lines):
@@ -190,6 +199,8 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
         cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
     weight: Weight
     name = put.guard_gone(cuts)
+    if name and known["implied"].search(name) and known["stronger"].search(pair.new):
+        return None
     if name and all(known["exempt"].search(word) for word in puts if word[0].isalpha()):
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."
         return _finding("guard-cut", "stop", pair.path, pair.line, message, 862)
