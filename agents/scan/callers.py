@@ -136,6 +136,10 @@ _NOW_ASYNC = re.compile(
 _HANDLED = re.compile(
     r"\b(?:await|return|yield|void|async|function|then|catch|finally|Promise|expect|import|export)\b|=>|\bnew\s"
 )
+# A call whose value decides or is compared, so that a promise in its place is an error.
+_USED = re.compile(
+    r"\b(?:if|while)\s*\([\s!(]*(?:this\.)?\w+\(|!\s*(?:this\.)?\w+\(|\)\s*(?:[=!]==?|[<>]=?|\?|&&|\|\|)\s"
+)
 
 
 def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterator[Finding]:
@@ -169,12 +173,14 @@ def _calls_of_async(change: FileChange, names: set[str]) -> Iterator[Finding]:
         for line in (line for line in hunk.lines if line.tag != "-"):
             text = line.text[:500]
             called = re.search(r"(?<![\w.$])(?:this\.)?(\w{4,})\(", text)
-            is_call = called is not None and called[1] in names and not text.rstrip().endswith("{")
+            is_used = _USED.search(text) is not None
+            is_call = called is not None and called[1] in names and (is_used or text.rstrip()[-1:] != "{")
             if (
                 called
                 and is_call
                 and not (_HANDLED.search(text) or _HANDLED.search(above) or is_remark(text))
             ):
                 message = f"`{called[1]}` became async, and is called here as before. Await it."
-                yield Finding("became-async", "bug", "ask", change.path, line.new_no or 0, message, 670)
+                weight: Weight = "stop" if is_used else "ask"
+                yield Finding("became-async", "bug", weight, change.path, line.new_no or 0, message, 670)
             above = text if text.rstrip().endswith(("(", "[", "=", ",")) else ""

@@ -117,21 +117,28 @@ def _appeared(old: Sequence[Match], new: Sequence[Match]) -> Iterator[Finding]:
 
 def _vanished(old: Sequence[Match], new: Sequence[Match], texts: _Texts) -> Iterator[Finding]:
     left = len(old) - len(new)
-    replaced = {
-        match.piece.hunk for match in _unmatched(new, old) if match.is_changed
-    }  # by another of its kind
+    put = {match.piece.hunk: -1 for match in _unmatched(new, old) if match.is_changed}  # another of its kind
+    for match in new if left > 0 else ():
+        if match.is_changed:  # may hold for all that is in its scope
+            put[match.piece.hunk] = min(_depth(match), put.get(match.piece.hunk, _depth(match)))
     for match in _unmatched(old, new):
         stays = match.captured.get(STAYS)
         if (
             left <= 0
             or not match.piece.is_left
             or not match.is_changed
-            or (match.rule.languages and match.piece.hunk in replaced)
+            or (match.rule.languages and put.get(match.piece.hunk, _depth(match)) < _depth(match))
             or (stays and not texts.still_has(match.piece.path, stays))
         ):
             continue
         left -= 1
         yield match.found()
+
+
+def _depth(match: Match) -> int:
+    """How far the line of a match is indented."""
+    line = match.piece.text.split("\n")[match.first]
+    return len(line) - len(line.lstrip())
 
 
 def _moved(old: Sequence[Match], new: Sequence[Match], *, up: bool) -> Iterator[Finding]:
