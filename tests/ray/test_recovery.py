@@ -76,7 +76,7 @@ def test_a_proposal_in_flight_survives_its_coordinator(shared: Council, tmp_path
         earlier.position,
     )
     started = events_until(shared, before["events"], lambda event: event.kind == "start")[-1]
-    assert dict(started.data) == {"epoch": status["epoch"], "open": 1}
+    assert dict(started.data) == {"epoch": status["epoch"], "open": before["open_count"] + 1}
     counted = kept(shared)
     assert (counted[earlier.proposal_id], counted[decision.proposal_id]) == (1, 1)
 
