@@ -76,7 +76,8 @@ def test_a_proposal_in_flight_survives_its_coordinator(shared: Council, tmp_path
         earlier.position,
     )
     started = events_until(shared, before["events"], lambda event: event.kind == "start")[-1]
-    assert dict(started.data) == {"epoch": status["epoch"], "open": before["open_count"] + 1}
+    still_open = before["open_count"] + before["with_human"] + 1
+    assert dict(started.data) == {"epoch": status["epoch"], "open": still_open}
     counted = kept(shared)
     assert (counted[earlier.proposal_id], counted[decision.proposal_id]) == (1, 1)
 
