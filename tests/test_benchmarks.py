@@ -217,6 +217,7 @@ def test_rows_are_shown_as_markdown_and_as_json(capsys: pytest.CaptureFixture[st
 # The benchmarks that need no Ray
 
 
+@pytest.mark.long
 def test_the_start_of_an_action_is_timed_beside_a_bare_one() -> None:
     if not os.environ.get("CI"):  # in CI there must be a sandbox
         try:
@@ -229,6 +230,7 @@ def test_the_start_of_an_action_is_timed_beside_a_bare_one() -> None:
     assert row.p99_ms >= row.figure > row.floor > 0
 
 
+@pytest.mark.long
 def test_the_rows_in_process_have_percentiles_a_floor_and_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "LEVELS", (1, 10))
     monkeypatch.setattr(running, "TURNS", 1)
@@ -257,6 +259,7 @@ def test_bare_commits_are_as_many_as_the_council_made_and_as_large(
         assert bare.kept() == (bare.commits, bare.bytes // bare.commits * bare.commits)
 
 
+@pytest.mark.long
 def test_metrics_and_traces_are_set_beside_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sight, "DECISIONS", 20)
     assert [row.floor is not None and row.figure > 0 for row in sight.sight_rows(0.1)] == [True, True]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import council
-from tests.patience import HANG_S
+from tests.programs import Ran, ran
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -90,33 +88,29 @@ def examples() -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.S)
 
 
-@pytest.mark.parametrize(
-    "number", [n for n, code in enumerate(examples()) if "launch(" not in code and "connect(" not in code]
-)
-def test_examples_run(number: int, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", examples()[number]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip(), "an example shows something"
+IN_PROCESS = {
+    number: code for number, code in enumerate(examples()) if "launch(" not in code and "connect(" not in code
+}
 
 
-def test_the_readme_shows_what_its_example_prints(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """What the examples printed."""
+    programs = {f"example {number}": code for number, code in IN_PROCESS.items()}
+    return ran(programs, tmp_path_factory.mktemp("examples"))
+
+
+@pytest.mark.parametrize("number", IN_PROCESS)
+def test_examples_run(number: int, printed: dict[str, Ran]) -> None:
+    done = printed[f"example {number}"]
+    assert done.error == ""
+    assert done.printed.strip(), "an example shows something"
+
+
+def test_the_readme_shows_what_its_example_prints(printed: dict[str, Ran]) -> None:
     """Its long line is wrapped there."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.search(r"```python\n(.*?)```\s+```text\n(.*?)```", text, re.S)
     assert shown is not None
-    done = subprocess.run(
-        [sys.executable, "-c", shown[1]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=True,
-    )
-    assert done.stdout.split() == shown[2].split()
+    number = examples().index(shown[1])
+    assert printed[f"example {number}"].printed.split() == shown[2].split()

@@ -17,6 +17,7 @@ import pytest
 
 from tests.models.stub import Stub, ballot, says
 from tests.patience import HANG_S, until
+from tests.programs import Ran, ran
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What each program prints, among other lines, as regular expressions.
@@ -52,11 +53,19 @@ def test_every_program_is_tested_and_listed() -> None:
     assert listed == programs | {path.name for path in EXAMPLES.glob("*.ipynb")}
 
 
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """What the programs printed."""
+    programs = {name: (EXAMPLES / name).read_text(encoding="utf-8") for name in PRINTS}
+    return ran(programs, tmp_path_factory.mktemp("programs"), cwd=EXAMPLES.parent)
+
+
 @pytest.mark.parametrize("name", PRINTS)
-def test_it_prints_what_it_shows(name: str) -> None:
-    printed = run(str(EXAMPLES / name))
+def test_it_prints_what_it_shows(name: str, printed: dict[str, Ran]) -> None:
+    done = printed[name]
+    assert done.error == ""
     for expected in PRINTS[name]:
-        assert re.search(expected, printed), f"{expected!r} is missing in:\n{printed}"
+        assert re.search(expected, done.printed), f"{expected!r} is missing in:\n{done.printed}"
 
 
 def test_models_are_asked() -> None:

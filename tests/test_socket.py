@@ -205,14 +205,16 @@ HEAVY = {
     "sqlalchemy",
 }
 SEEN = """
-import sys
+import json, sys
 from council.cli.app import run
-code = run(sys.argv[1:])
-from council.config.settings import checker
-from council.protocol.envelope import Escalation, Heartbeat, Turn
-kinds = [kind.__name__ for kind in (Escalation, Heartbeat, Turn) if kind.__pydantic_complete__]
-keys = checker.cache_info().currsize
-print(code, {"modules": sorted(sys.modules), "validators": kinds, "keys": keys}, sep="\\n", file=sys.stderr)
+for command in json.load(sys.stdin):
+    code = run(command)
+    modules = sorted(sys.modules)
+    from council.config.settings import checker
+    from council.protocol.envelope import Escalation, Heartbeat, Turn
+    kinds = [kind.__name__ for kind in (Escalation, Heartbeat, Turn) if kind.__pydantic_complete__]
+    keys = checker.cache_info().currsize
+    print("seen:", {"code": code, "modules": modules, "validators": kinds, "keys": keys}, file=sys.stderr)
 """
 
 
@@ -222,7 +224,7 @@ def test_a_command_loads_only_what_it_needs(state: Path) -> None:
     what: dict[str, Any] = {"risk": "high", "action": {"tool": "x", "args": {}}}
     with Host(), Council.connect(name=NAME) as council:
         asked, other = (council.propose(f"Drop database {which}", **what).proposal_id for which in "ab")
-        for command in (
+        commands = [
             ["status"],
             ["budget"],
             ["escalations"],
@@ -230,21 +232,23 @@ def test_a_command_loads_only_what_it_needs(state: Path) -> None:
             ["propose", "Rename the variable"],
             ["answer", asked, "--reject"],
             ["cancel", other],
-        ):
-            done = subprocess.run(
-                [sys.executable, "-c", SEEN, *command, "--name", NAME],
-                capture_output=True,
-                text=True,
-                timeout=HANG_S,
-                check=False,
-                cwd=state,
-            )
-            code, seen = done.stderr.splitlines()[-2:]
-            assert code == "0", (command, done.stderr)
-            found = ast.literal_eval(seen)
-            assert not HEAVY.intersection(found["modules"]), command
-            assert not found["validators"], command
-            assert found["keys"] <= 3, command  # quorum and name
+        ]
+        done = subprocess.run(
+            [sys.executable, "-c", SEEN],
+            input=json.dumps([[*command, "--name", NAME] for command in commands]),
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+            cwd=state,
+        )
+    told = [line.removeprefix("seen: ") for line in done.stderr.splitlines() if line.startswith("seen: ")]
+    for command, seen in zip(commands, told, strict=True):  # each has also what those before it have loaded
+        found = ast.literal_eval(seen)
+        assert found["code"] == 0, (command, done.stderr)
+        assert not HEAVY.intersection(found["modules"]), command
+        assert not found["validators"], command
+        assert found["keys"] <= 3, command  # quorum and name
 
 
 def test_a_command_with_a_key_finds_the_proposal_of_an_earlier_one(

@@ -1,4 +1,4 @@
-"""The Ray actors, and the coordinator's way to its seats.
+"""The coordinator's Ray actor, and its way to its seats.
 
 Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off, because a call
 may then run twice; messages are retried by their envelope ids instead. Ray restarts a seat's actor. It restarts the
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 # Ray waits this many milliseconds to distinguish a dead actor from a slow one; its default is a second.
@@ -29,14 +28,15 @@ from ray import exceptions as ray_errors
 from council.action.installed import EXECUTOR
 from council.agents.messaging import logs
 from council.agents.messaging.mailbox import Courier, Reply, frame, frame_reply, unframe, unframe_reply
-from council.agents.seat.remote import RemoteSeat, courier_to
+from council.agents.seat.remote import courier_to
 from council.cluster import raw_answers
 from council.cluster.connection import alive, versions
 from council.cluster.executor_actor import start_executor
-from council.cluster.panel_actor import PERMANENT, Panel, Watched, logs_folder
+from council.cluster.panel_actor import PERMANENT, Panel, logs_folder
 from council.cluster.placement import Node, lacking, pinned, place
 from council.cluster.raw_answers import in_bytes
 from council.cluster.ray_metrics import RaySink
+from council.cluster.seat_actor import SeatActor, freeze_gc
 from council.config.notify import Receivers
 from council.config.outputs import Output, spool_of
 from council.config.settings import CouncilConfig, OutputChannel, SeatConfig
@@ -50,10 +50,9 @@ from council.protocol.errors import (
     Unreachable,
 )
 from council.runtime import questions
-from council.runtime.build import new_seat, rules_of, system_clock
+from council.runtime.build import rules_of, system_clock
 from council.runtime.coordinator import Coordinator
 from council.runtime.journals import open_journal
-from council.runtime.loop_thread import Background
 from council.runtime.proposal_size import ProposalSize
 from council.runtime.questions import AskStatus
 from council.telemetry.decision_spans import decision_spans
@@ -75,94 +74,8 @@ REOPEN_S = 0.05
 AWAY_FIRST_S, AWAY_LAST_S = 0.5, 15.0
 # Ray gives every node this label.
 NODE_LABEL = "ray.io/node-id"
-# A seat that nobody attends checks at this interval whether its coordinator lives.
-WATCH_S = 5.0
 
-# Ray's types know neither concurrency groups nor the methods of a decorated class.
-_remote: Any = ray.remote
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _in_group(name: str) -> Callable[[F], F]:
-    """Runs an actor's method on the thread and event loop of a concurrency group."""
-    return cast(Callable[[F], F], cast(Any, ray.method)(concurrency_group=name))
-
-
-@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"heartbeat": 4, "letters": 8})
-class SeatActor:
-    """A seat: hosts one mind. Its heartbeat has its own concurrency group, and so its own thread.
-
-    Its methods are plain, and use the seat's own event loop: Ray's calls of an actor's coroutines make each decision
-    a tenth slower. They answer in bytes, because a restarted coordinator unpickles nothing of the seats that it finds
-    (``raw_answers``).
-    """
-
-    def __init__(
-        self,
-        config: CouncilConfig,
-        name: str,
-        key: bytes,
-        council_id: str,
-        coordinator: Any,
-        log_settings: logs.LogSettings,
-    ) -> None:
-        logs.configure(log_settings)
-        _freeze_gc()
-        self._attended = threading.Event()
-        # Before the mind is built, which may take long: the seat is detached, and its coordinator may die meanwhile.
-        threading.Thread(target=self._watch, args=(coordinator,), name="orphan-watch", daemon=True).start()
-        self._background = Background(f"council-{name}", blocked_s=None)  # a mind may take minutes
-        self._title = f"Seat {name} of {council_id}"
-        self._traces = traces_here(config, name)
-        spans = None if self._traces is None else self._traces.spans(council_id)
-        self._seat = RemoteSeat(new_seat(config, name, key, council_id, spans), key, council_id)
-
-    def __repr__(self) -> str:
-        return self._title
-
-    @_in_group("letters")
-    def exchange(self, batch: bytes) -> bytes:
-        return frame_reply(self._background.wait(self._seat.exchange(unframe(batch))))
-
-    def _watch(self, coordinator: Any) -> None:
-        """Ends this actor if its coordinator dies for good while it does not attend the seat."""
-        me = ray.get_runtime_context().current_actor
-        watched, pause = Watched(coordinator), threading.Event()
-        while not pause.wait(WATCH_S):
-            if not self._attended.is_set() and watched.ended(WATCH_S):
-                ray.kill(me, no_restart=True)
-                return
-
-    @_in_group("heartbeat")
-    def attend(self, boot: int, coordinator: Any) -> bytes:
-        self._attended.set()
-
-        async def send(sealed: bytes, name: str) -> None:
-            await coordinator.hear.options(name=name).remote(sealed)
-
-        try:
-            asyncio.run(
-                self._seat.host.attend(boot, send)
-            )  # on this thread, because the mind may block its own
-        except PERMANENT:  # it is dead for good and does not restart, so this seat is not needed
-            cast(Any, ray.actor).exit_actor()
-        except ray_errors.RayError:
-            self._attended.clear()  # it may be restarting; ``_watch`` finds out
-            raise
-        return b""
-
-    @_in_group("heartbeat")
-    def pid(self) -> bytes:
-        return b"%d" % os.getpid()
-
-    @_in_group("heartbeat")
-    def flush(self) -> bytes:
-        end(self._traces)
-        return b""
-
-    @_in_group("heartbeat")
-    def node(self) -> bytes:
-        return str(ray.get_runtime_context().get_node_id()).encode()
+_remote: Any = ray.remote  # Ray's types do not know the methods of a decorated class
 
 
 class Keys(NamedTuple):
@@ -187,7 +100,7 @@ class CoordinatorActor:
         self, config: CouncilConfig, council_id: str, keys: Keys, log_settings: logs.LogSettings
     ) -> None:
         logs.configure(log_settings)  # those of the process that launched the council
-        _freeze_gc()
+        freeze_gc()
         self._log_settings = log_settings
         self._config = config
         self._council_id = council_id
@@ -512,15 +425,6 @@ class RayTransport:
                 await asyncio.wait(ends, timeout=2 * FLUSH_S)
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)
-
-
-def _freeze_gc() -> None:
-    """Makes this actor's process look for garbage cycles less often: it makes many objects and hardly any cycles.
-
-    Python's default, every 700 objects, took a fifth of a coordinator's time.
-    """
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def actor_name(council: str, part: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from council.agents.scan.change import FileChange, ScannedText, read_changes
+from tests.examples import at_first
 from tests.patience import GROWTH_MAX, growth
 
 SMALL = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a = 1\n-b = 2\n+b = 3\n"
@@ -368,12 +369,13 @@ def test_a_whole_diff_gives_both_files_back(old: list[str], new: list[str]) -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["@@ -1 +1 @@\n" * 40_000, "--- a\n+++ b\n" * 40_000, "diff --git " + "a:// " * 100_000, "```\n" * 125_000,
+    at_first(6,
+     "@@ -1 +1 @@\n" * 40_000, "--- a\n+++ b\n" * 40_000, "diff --git " + "a:// " * 100_000, "```\n" * 125_000,
      "--- " + "a/ " * 150_000 + "\n+++ b\n", "Binary files " + " and " * 100_000 + " differ\n", "`" * 500_000,
      "--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n" * 15_000, "@@ -1,999999999 +1,999999999 @@\n" + " a\n" * 150_000,
      SMALL + "\\ No newline at end of file\n" * 40_000, SMALL + "@@ -1 +1 @@\n-a\n+b\n" * 30_000,
      "--- a\n+++ b\n@@ -0,0 +1,95000 @@\n" + "+a\n" * 95_000, "Submodule " + " abcdef0" * 60_000,
-     "diff --git a/x b/y\n" + "rename from x\n" * 40_000, "Submodule a abcdef0\n" * 30_000],
+     "diff --git a/x b/y\n" + "rename from x\n" * 40_000, "Submodule a abcdef0\n" * 30_000),
     ids=range(15),
 )  # fmt: skip
 def test_half_a_megabyte_of_anything_is_read_in_the_time_of_its_length(text: str) -> None:

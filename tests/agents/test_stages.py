@@ -42,7 +42,7 @@ from tests.agents.test_prompt_builder import (
     wait,
     with_turns,
 )
-from tests.examples import tried
+from tests.examples import at_first, tried
 from tests.protocol.test_markers_spoofs import ECHOES, NONCE, STRIPPED
 from tests.protocol.test_markers_spoofs import TEXTS as SPOOFS
 
@@ -285,7 +285,7 @@ def taken(prompt: Prompt, text: str) -> Any:
     return checked(CASE, prompt, ModelAnswer(text, "stop"), takings[prompt.task])
 
 
-@pytest.mark.parametrize("stage", ["plan", "halted", "observe", "verify"])
+@pytest.mark.parametrize("stage", at_first(2, "observe", "verify", "plan", "halted"))
 def test_no_spoof_controls_a_stage_however_it_is_echoed(stage: str) -> None:
     """The whole corpus in what a stage is shown, said back by an honest model, in calls of the nonce it guesses at.
 

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.cli.conftest import Said
+from tests.examples import at_first
 from tests.patience import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,7 +160,7 @@ def test_the_core_alone_does_what_needs_no_extra(home: Path) -> None:
         assert shown in " ".join((said.out + said.err).split()), (step, said)
 
 
-@pytest.mark.parametrize("extra", sorted(MODULES))
+@pytest.mark.parametrize("extra", at_first(3, *sorted(MODULES)))
 def test_what_needs_an_extra_says_what_to_type(extra: str, home: Path) -> None:
     """Mutation: a traceback, or a seat that abstains for ever."""
     for settings in {settings for each, settings, *_ in NEEDS if each == extra}:

@@ -33,6 +33,7 @@ from council.cli.operate.cases import DRAWN_FOR, Cases
 from council.cli.operate.keyboard import Decoder
 from council.cli.report import Interrupted, Report
 from council.protocol.errors import CouncilDied, Refused, Unreachable
+from tests.examples import at_first
 from tests.patience import HANG_S
 
 from .conftest import Chair, Cli, council_of, says
@@ -283,7 +284,7 @@ def test_arrows_select_enter_opens_a_case_and_escape_goes_back() -> None:
         assert terminal.left_as_found()
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "broken"])
+@pytest.mark.parametrize("how", at_first(1, "SIGTERM", "SIGINT", "broken"))
 def test_whatever_ends_a_screen_the_terminal_is_restored(how: str) -> None:
     with watched("broken" if how == "broken" else "") as terminal:
         if how == "broken":

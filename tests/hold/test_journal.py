@@ -10,7 +10,7 @@ import pytest
 
 from council import Council
 from tests.hold import doors, kept, make_journal, story
-from tests.journal.conftest import databases, engine, new_address, server
+from tests.journal.conftest import databases, engine, new_address, on_both, server
 from tests.logged import capture_logs
 
 __all__ = ["databases", "engine", "new_address", "server"]
@@ -44,6 +44,7 @@ def test_it_has_every_kind_of_event() -> None:
     assert {line["kind"] for line in kept.told()["log"][1]} == KINDS
 
 
+@on_both
 def test_it_is_read_as_it_was(address: str) -> None:
     told = kept.told()
     found = kept.answers(address, told.pop("ids"))

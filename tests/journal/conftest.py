@@ -1,4 +1,7 @@
-"""Stores for tests: each test runs on SQLite and on a real PostgreSQL, with a database of its own."""
+"""Stores for tests: each test runs on SQLite, and in ``make test-all`` on a real PostgreSQL, with its own database.
+
+In ``make test`` one test of each module, ``on_both``, and those that are about PostgreSQL alone run on it too.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from council.journal.store import PacketStore
 from tests.postgres import postgresql
 
 ENGINES = ("sqlite", "postgresql")
+on_both = pytest.mark.parametrize("engine", ENGINES, indirect=True)
 # For what no SQL, type or lock of an engine has a part in.
 only_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -38,7 +42,7 @@ def server() -> Iterator[str]:
         os.kill(running.get_pid(), signal.SIGQUIT)
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -38,7 +38,7 @@ from council.protocol.errors import (
 )
 from tests.patience import HANG_S
 
-from .conftest import end_sessions, raw
+from .conftest import end_sessions, on_both, raw
 from .packets import NOW, append, given, several
 
 Open = Callable[..., PacketStore]
@@ -192,6 +192,7 @@ def test_what_is_opened_to_be_read_is_not_written(address: str, opened: Open) ->
             call()
 
 
+@on_both
 def test_a_store_that_may_only_be_read_says_so(address: str, opened: Open, engine: str) -> None:
     """The database itself refuses, as it does for one without the rights."""
     opened(address).close()

@@ -30,7 +30,7 @@ from tests.journal.journals import NAME, begun, fill, life
 from tests.journal.writing import unguarded
 from tests.runtime.harness import WALL_0, Hand, run
 
-from .conftest import only_sqlite
+from .conftest import on_both, only_sqlite
 
 
 @pytest.fixture
@@ -117,6 +117,7 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
+@on_both
 def test_a_store_and_a_memory_answer_alike(store: PacketStore, lived: tuple[Hand, dict[str, str]]) -> None:
     """Two implementations, SQL's and Python's, of one question."""
     hand, ids = lived

@@ -19,13 +19,14 @@ from council.journal.writer import DurableJournal
 from council.protocol.errors import JournalHeld, StoreLocked, StoreUnreachable
 from tests.patience import HANG_S, until
 
-from .conftest import end_sessions, raw
+from .conftest import end_sessions, on_both, raw
 
 Open = Callable[..., PacketStore]
 only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 KEY = bytes(range(32))
 
 
+@on_both
 def test_two_do_not_write_one_journal(address: str, opened: Open) -> None:
     """Mutation: without it the second of two councils of one name silently ends the first."""
     one, other = opened(address).database, opened(address).database

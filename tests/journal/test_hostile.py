@@ -31,7 +31,7 @@ from council.protocol.errors import (
 from council.protocol.packet import GENERATION_MAX, TAGS_MAX
 from tests.patience import HANG_S
 
-from .conftest import only_postgresql, only_sqlite, raw
+from .conftest import on_both, only_postgresql, only_sqlite, raw
 from .packets import HOUR, NOW, PAST, append, given, row_of, several, whole
 from .writing import unguarded
 
@@ -45,6 +45,7 @@ def by_id(number: int) -> UUID:
     return UUID(int=number)
 
 
+@on_both
 def test_a_row_that_does_not_fit_is_no_conflict(store: PacketStore) -> None:
     """Mutation: told as an id that is taken, it sent whoever reads it after the wrong thing."""
     epoch, head = store.begin_epoch("council", "me")

@@ -30,7 +30,7 @@ from council.protocol.errors import (
 )
 from tests.patience import HANG_S, until
 
-from .conftest import only_sqlite, raw
+from .conftest import on_both, only_sqlite, raw
 from .packets import HOUR, NOW, append, given, several, whole
 from .writing import unguarded
 
@@ -148,6 +148,7 @@ def test_a_name_that_cannot_be_kept_is_refused(store: PacketStore) -> None:
                 store.begin_epoch(journal, by)
 
 
+@on_both
 def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> None:
     """Whatever the old one was told is kept stands below what the new one was told it begins at."""
     old = opened(address, timeout_s=HANG_S)
@@ -234,6 +235,7 @@ OF_POSTGRESQL = [
 ]
 
 
+@on_both
 def test_raw_sql_changes_nothing(store: PacketStore, address: str, engine: str) -> None:
     """Mutation: any of the migration's triggers left out lets one of these through."""
     epoch, head = store.begin_epoch("council", "me")

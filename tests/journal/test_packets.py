@@ -46,7 +46,7 @@ from council.protocol.packet import PACKET_BYTES_MAX, PARENTS_MAX, PacketEnvelop
 from tests.examples import tried
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, key_of
 
-from .conftest import only_sqlite
+from .conftest import on_both, only_sqlite
 from .journals import NAME, begun, life, nothing
 from .packets import NOW, row_of
 
@@ -377,6 +377,7 @@ def test_the_longest_reasons_fit_a_packet(letter: str, monkeypatch: pytest.Monke
     assert 800_000 < largest <= PACKET_BYTES_MAX
 
 
+@on_both
 def test_nothing_that_a_client_sends_makes_a_packet_that_can_not_be_kept(store: PacketStore) -> None:
     """PostgreSQL refuses a NUL in JSON: one client's id with one in it would have ended the whole council."""
     hand = begun()

@@ -18,7 +18,7 @@ from council.protocol.errors import CallerError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn
 from tests.examples import tried
 
-from .conftest import only_sqlite, raw
+from .conftest import on_both, only_sqlite, raw
 from .packets import HOUR, NOW
 from .packets import given as packet
 from .writing import unguarded
@@ -133,6 +133,7 @@ def test_what_has_no_words_yet_is_found_as_well(
     assert [each.packet_id for page in pages for each in page] == expected(LATER, **asked)
 
 
+@on_both
 def test_packets_come_back_whole(filled: PacketStore) -> None:
     for each in random_packets(120):
         assert each.packet_id is not None

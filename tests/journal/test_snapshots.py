@@ -31,6 +31,8 @@ from tests.patience import HANG_S
 from tests.runtime.harness import Hand
 from tests.runtime.test_replay import votes, years
 
+from .conftest import on_both
+
 
 def written(address: str, hand: Hand, cuts: list[int], **options: Any) -> list[int]:
     """Writes the records of ``hand``, with a snapshot behind each of ``cuts``."""
@@ -321,6 +323,7 @@ def test_a_journal_that_ends_before_its_own_snapshot_is_refused(address: str) ->
         assert journal.epoch == 2
 
 
+@on_both
 def test_one_that_is_kept_already_is_not_kept_again(address: str) -> None:
     """As where a coordinator was refused once it had read all, and closes."""
     hand = years(11, proposals=12)

@@ -16,7 +16,7 @@ from council.journal.store import PacketStore
 from council.protocol.errors import EpochFenced, ImportRefused
 from tests.patience import HANG_S
 
-from .conftest import only_sqlite
+from .conftest import on_both, only_sqlite
 from .packets import HOUR, NOW, PAST, append, given, several, whole
 
 Open = Callable[..., PacketStore]
@@ -62,6 +62,7 @@ def as_file(lines: list[Any]) -> io.BytesIO:
     return io.BytesIO(b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines))
 
 
+@on_both
 def test_all_of_it_arrives(store: PacketStore, other: PacketStore) -> None:
     fill(store)
     text = exported(store)

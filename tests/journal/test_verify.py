@@ -25,7 +25,7 @@ from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeErro
 from council.protocol.packet import PacketEnvelope, read_packet
 from tests.patience import HANG_S
 
-from .conftest import only_postgresql, only_sqlite, raw
+from .conftest import on_both, only_postgresql, only_sqlite, raw
 from .journals import NAME, fill, life
 from .packets import NOW, append, given, row_of, several, whole
 
@@ -160,6 +160,7 @@ def test_a_journal_that_holds(kept: Kept) -> None:
     assert (against.checkpoint, against.after, against.tree_root) == (kept.checkpoint, 4, found.tree_root)
 
 
+@on_both
 def test_what_a_council_writes_holds(store: PacketStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is read fast: for none of its records a packet is built, which would take minutes for a million."""
     hand, _ = life()

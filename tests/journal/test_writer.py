@@ -53,7 +53,7 @@ from tests.logged import capture_logs
 from tests.patience import HANG_S
 from tests.runtime.harness import COUNCIL_ID, Hand, run, until
 
-from .conftest import only_sqlite
+from .conftest import on_both, only_sqlite
 
 
 def kept(address: str) -> list[bytes]:
@@ -201,6 +201,7 @@ def test_an_answer_that_was_lost_is_asked_for_again(address: str) -> None:
 # One writer
 
 
+@on_both
 def test_a_second_is_refused_and_a_takeover_fences_the_first(address: str) -> None:
     hand, _ = life()
     with journal_of(address) as old:

@@ -14,6 +14,7 @@ from council.protocol.errors import CallerError
 from council.protocol.packet import PacketEnvelopeIn, PacketLineage
 from tests.patience import HANG_S
 
+from .conftest import on_both
 from .packets import HOUR, NOW, PAST, append, given, whole
 
 A, B, C, D = (UUID(int=n) for n in range(1, 5))
@@ -76,6 +77,7 @@ def test_what_is_wrong_with_one_stops_no_other(store: PacketStore) -> None:
     assert store.get(B, NOW) is None
 
 
+@on_both
 def test_lineage_is_completed_within_a_call_and_across(store: PacketStore) -> None:
     store.write([given(1), given(2, A)], NOW)
     (result,) = store.write([given(3, A, B)], NOW)
@@ -129,6 +131,7 @@ def test_a_ttl_that_is_not_ahead_is_an_error(store: PacketStore, late: timedelta
     assert store.write([given(1, ttl=NOW)], NOW - timedelta(microseconds=1))[0].status == "ok"
 
 
+@on_both
 def test_an_expired_packet_is_read_only_when_asked_for(store: PacketStore) -> None:
     store.write([given(1, ttl=NOW + HOUR), given(2)], NOW)
     just_before = NOW + HOUR - timedelta(microseconds=1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from council import Council
 from tests.collector import Collector
 from tests.hold import shapes_on_ray
 from tests.patience import until
@@ -67,6 +68,18 @@ def collector() -> Iterator[Collector]:
     """Where the spans of councils go that make any."""
     with Collector() as running:
         yield running
+
+
+@pytest.fixture(scope="package")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Council]:
+    """A council with its journal on disk, named as if of a pool.
+
+    No test closes it. Only those of test_recovery, which come last, kill its coordinator.
+    """
+    from tests.ray.test_council_on_ray import launch
+
+    with launch("shared.0", store=str(tmp_path_factory.mktemp("shared") / "s.db")) as council:
+        yield council
 
 
 @pytest.fixture(scope="package")

@@ -40,9 +40,11 @@ class Chair:
 
 
 async def look_first(case: Case) -> Opinion:
-    """Asks for the check that the summary names, and agrees once it has seen the result."""
+    """Agrees. If the summary is "look" or "glance", it first asks for that check, and tells the result."""
     if case.checks:
         return Opinion.yes(f"seen: {case.checks[0].output}")
+    if case.summary not in ("look", "glance"):
+        return Opinion.yes("agreed")
     return Opinion.abstain("look first", check=Action(case.summary, {"path": case.body}))
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import ray
 
-from council.cluster import actors as ray_actors
-from council.cluster import panel_actor
+from council.cluster import panel_actor, seat_actor
 from tests.patience import until
 from tests.ray.shells import ROOT
 
@@ -89,11 +88,11 @@ def test_a_seat_asks_a_frozen_coordinator_one_thing_at_a_time_and_ends_with_it(
         kill=lambda actor, no_restart: killed.append(actor),
         get_runtime_context=lambda: SimpleNamespace(current_actor="seat"),
     )
-    made: Any = ray_actors.SeatActor
+    made: Any = seat_actor.SeatActor
     seat = object.__new__(made.__ray_metadata__.modified_class)
     seat._attended = attended
     monkeypatch.setattr(panel_actor, "ray", seen)
-    monkeypatch.setattr(ray_actors, "ray", seen)
-    monkeypatch.setattr(ray_actors, "threading", SimpleNamespace(Event=Pause))
+    monkeypatch.setattr(seat_actor, "ray", seen)
+    monkeypatch.setattr(seat_actor, "threading", SimpleNamespace(Event=Pause))
     seat._watch(SimpleNamespace(hello=Hello()))
     assert (asked, killed) == (["hello"] * 6, ["seat"])

@@ -26,7 +26,7 @@ from council import Council
 from council.cluster import panel_actor
 from council.config.settings import CouncilConfig
 from council.gateway.panel import Server
-from council.protocol.errors import OperatorError
+from council.protocol.errors import CouncilError, OperatorError
 from council.runtime import answers
 from tests.patience import HANG_S, until
 from tests.ray.nodes import free_port
@@ -141,6 +141,8 @@ def test_it_is_served_comes_back_when_killed_and_ends_with_its_council(served: C
     )
     served.close()
     assert not actors(name)
+    with pytest.raises(CouncilError, match="closed"):
+        served.propose("y")
     until(lambda: figures(url) is None, "the panel outlives its council")
 
 

@@ -10,7 +10,6 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,43 +50,35 @@ def kept(council: Council) -> Counter[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Council]:
-    """A council with its journal on disk."""
-    with launch("lasting", store=str(tmp_path_factory.mktemp("lasting") / "store.db")) as council:
-        yield council
-
-
-def test_a_proposal_in_flight_survives_its_coordinator(lasting: Council, tmp_path: Path) -> None:
+def test_a_proposal_in_flight_survives_its_coordinator(shared: Council, tmp_path: Path) -> None:
     """Mutation: without a retry by the client, or a replay by the coordinator, it hangs or is unknown."""
     gate = tmp_path / "gate"
-    earlier = lasting.propose("decided before", wait_for="all")
-    before = lasting.status()
+    earlier = shared.propose("decided before", wait_for="all")
+    before = shared.status()
     order = f"wait {gate}"
-    with proposing(lasting, f"prime: {order}; lite: {order}; codemind: {order}", gate) as waiting:
-        events_until(lasting, before["events"], lambda event: event.kind == "proposal")
-        old = kill(lasting)
+    with proposing(shared, f"prime: {order}; lite: {order}; codemind: {order}", gate) as waiting:
+        events_until(shared, before["events"], lambda event: event.kind == "proposal")
+        old = kill(shared)
         until(
-            lambda: lasting.status()["epoch"] == before["epoch"] + 1
+            lambda: shared.status()["epoch"] == before["epoch"] + 1
         )  # the killed one is to take no ballot in
     decision = waiting.result()
     assert decision.outcome == "approved"
-    assert pid_of(lasting) != old
-    status = lasting.status()
+    assert pid_of(shared) != old
+    status = shared.status()
     assert status["epoch"] == before["epoch"] + 1
-    assert status["decided"] == {"approved": before["decided"]["approved"] + 1}
-    again = lasting.decision(earlier.proposal_id)
+    assert status["decided"] == {**before["decided"], "approved": before["decided"]["approved"] + 1}
+    again = shared.decision(earlier.proposal_id)
     assert again is not None
     assert (again.outcome, again.ballots, again.position) == (
         earlier.outcome,
         earlier.ballots,
         earlier.position,
     )
-    started = events_until(
-        lasting, 0, lambda event: event.kind == "start" and event.data["epoch"] == status["epoch"]
-    )[-1]
-    assert dict(started.data) == {"epoch": status["epoch"], "open": 1}
-    counted = kept(lasting)
+    started = events_until(shared, before["events"], lambda event: event.kind == "start")[-1]
+    still_open = before["open_count"] + before["with_human"] + 1
+    assert dict(started.data) == {"epoch": status["epoch"], "open": still_open}
+    counted = kept(shared)
     assert (counted[earlier.proposal_id], counted[decision.proposal_id]) == (1, 1)
 
 
@@ -98,20 +89,20 @@ def in_vain() -> int:
 
 
 @pytest.mark.long
-def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(lasting: Council) -> None:
+def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(shared: Council) -> None:
     """Mutation: it gives up at the first try, and the council stays dead though its store is well again."""
-    first = lasting.propose("before")
-    epoch, tries = lasting.status()["epoch"], in_vain()
-    other = sqlite3.connect(str(lasting.config.store), isolation_level=None)
+    first = shared.propose("before")
+    epoch, tries = shared.status()["epoch"], in_vain()
+    other = sqlite3.connect(str(shared.config.store), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    kill(lasting)
+    kill(shared)
     until(lambda: in_vain() > tries, "it never tried")
     other.execute("ROLLBACK")
     other.close()
-    second = lasting.propose("after")
+    second = shared.propose("after")
     assert second.outcome == "approved"
-    assert lasting.status()["epoch"] == epoch + 1
-    counted = kept(lasting)
+    assert shared.status()["epoch"] == epoch + 1
+    counted = kept(shared)
     assert (counted[first.proposal_id], counted[second.proposal_id]) == (1, 1)
     assert set(counted.values()) == {1}
 

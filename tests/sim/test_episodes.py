@@ -19,8 +19,8 @@ from council.protocol.omen import Packet, to_dict
 from tests.sim.plan import make
 from tests.sim.world import World
 
-SEEDS = range(40)
-MORE_SEEDS = range(40, 200)
+SEEDS = range(30)
+MORE_SEEDS = range(30, 200)
 SEEDS_OF_USES = (3, 20, 39, 59)
 WALL_0 = 1_700_000_000.0
 
