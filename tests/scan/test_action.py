@@ -9,6 +9,8 @@ import pytest
 from council.agents.lite import Lite
 from council.agents.mind import Case
 from council.agents.scan.action import read_action
+from council.agents.scan.scan import scan
+from council.agents.scan.texts import edits
 
 
 def runs(tool: str, **args: Any) -> list[str]:
@@ -54,6 +56,45 @@ def test_a_tool_is_known_by_what_it_is_given(tool: str, args: dict[str, Any], ex
 )
 def test_the_files_that_a_tool_writes(tool: str, args: dict[str, Any], expected: list[str]) -> None:
     assert read_action({"tool": tool, "args": args}).written_paths == expected
+
+
+OLD, NEW = "a = 1\nb = get(u)\nc = 3", "a = 1\nb = get(u, verify=False)\nd = 2\nc = 3"
+CHANGED = [" a = 1", "-b = get(u)", "+b = get(u, verify=False)", "+d = 2", " c = 3"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "expected"),
+    [
+        ("Edit", {"file_path": "a.py", "old_string": OLD, "new_string": NEW}, CHANGED),
+        ("search_replace", {"newString": NEW, "oldString": OLD, "filePath": "a.py"}, CHANGED),
+        ("edit", {"path": "a.py", "edits": [{"old_str": OLD, "new_str": NEW}, {"note": "x"}]}, CHANGED),
+        ("edit", {"path": "a.py", "old_str": "a\na\na", "new_str": "a\na"}, [" a", " a", "-a"]),
+        ("editor", {"command": "insert", "path": "a.py", "insert_line": 3, "new_str": "x"}, ["+x"]),
+        ("search_files", {"path": "a.py", "search": "x"}, []),
+        ("compare", {"old_string": "a", "new_string": "b"}, []),
+    ],
+)
+def test_what_a_tool_replaces_is_a_change(tool: str, args: dict[str, Any], expected: list[str]) -> None:
+    lines = [
+        line for each in edits(read_action({"tool": tool, "args": args})) for line in each.hunks[0].lines
+    ]
+    assert [line.tag + line.text for line in lines] == expected
+    for numbers in ([line.old_no for line in lines], [line.new_no for line in lines]):
+        shown = [number for number in numbers if number]
+        assert shown == list(range(2, 2 + len(shown)))
+
+
+def test_an_edit_is_read_as_a_diff_is() -> None:
+    def rules(old: str, new: str) -> list[str]:
+        args = {"file_path": "src/a.py", "old_string": old, "new_string": new}
+        return [
+            each.rule for each in scan(Case("", "agent", "Edit", "", {"tool": "Edit", "args": args})).found
+        ]
+
+    bad, good = "    requests.get(url, verify=False)\n", "    requests.get(url, timeout=5)\n"
+    assert "py-tls-unverified" in rules(good, bad)
+    assert "py-tls-unverified" not in rules(bad, good)
+    assert "removed-decorator" in rules("@login_required\ndef f(r):\n", "def f(r):\n")
 
 
 REFUSED = {
