@@ -143,7 +143,9 @@ def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterato
     pairs = [pair for pair in pairs if not is_test(pair.path)]
     if not any("async" in pair.cut and "async" not in pair.put for pair in pairs):
         # A client that is synchronous now has another name. In JavaScript a promise runs without await.
-        cut = {word.lower() for change in changes for _, text in change.removed for word in _WORD.findall(text)}
+        cut = {
+            word.lower() for change in changes for _, text in change.removed for word in _WORD.findall(text)
+        }
         is_other = any("async" in word or word.startswith("aio") for word in cut)
         for pair in pairs:
             if pair.cut == ("await",) and not pair.put and not is_remark(pair.new):

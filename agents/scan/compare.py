@@ -19,6 +19,7 @@ from council.agents.scan.ruleset import Rule
 STAYS = "STAYS"  # the metavariable whose text must still stand where a match is gone
 NUMBER = "N"  # the metavariable or group that is compared as a number
 
+_DEFINES = re.compile(r"\s*(?:[a-z]+\s+){0,4}(?:def|class|function|func|fun)\s+(\w+)")
 _SPACE = re.compile(r"\s+")
 _NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?(?:[eE]-?\d+)?")
 
@@ -128,10 +129,24 @@ def _vanished(old: Sequence[Match], new: Sequence[Match], texts: _Texts) -> Iter
             or not match.is_changed
             or (match.rule.languages and match.piece.hunk in replaced)
             or (stays and not texts.still_has(match.piece.path, stays))
+            or _goes_with_its_function(match, texts)
         ):
             continue
         left -= 1
         yield match.found()
+
+
+def _goes_with_its_function(match: Match, texts: _Texts) -> bool:
+    """Whether the function or class around a match is removed too, by its name."""
+    piece, lines = match.piece, match.piece.text.split("\n")[: match.first + 1]
+    least = len(lines[-1])
+    for at in range(len(lines) - 1, -1, -1):
+        indent = len(lines[at]) - len(lines[at].lstrip())
+        if lines[at].strip() and indent < least:
+            least = indent
+            if found := _DEFINES.match(lines[at]):
+                return piece.touches(at, at) and not texts.still_has(piece.path, found[1])
+    return False
 
 
 def _moved(old: Sequence[Match], new: Sequence[Match], *, up: bool) -> Iterator[Finding]:

@@ -136,7 +136,9 @@ def _weaker(
         return
     is_cut = len(old.changed) == len(gone) and named <= had | _SMALL and not had <= put
     message = f"Takes out the assertion {shown}. Keep it, or say why it holds no more."
-    yield _finding("assertion-removed", "ask" if is_cut and not shrinks else "note", path, number, message)
+    is_run = any(len(bare(text)) > 6 and bare(text) in bare(was) for text in new.changed for _, was in gone)
+    weight: Weight = "stop" if is_run else "ask" if is_cut and not shrinks else "note"
+    yield _finding("assertion-removed", weight, path, number, message)
 
 
 def _ended(block: Block) -> Iterator[Finding]:
