@@ -16,6 +16,7 @@ from council.agents.scan.languages import is_test
 from council.agents.scan.line_pairs import LINE_CHARS_MAX, Block, bare, is_code, is_remark, patterns
 
 _NOTHING = {"pass", "return", "..."}
+_SWALLOWS = {"try", "except", "Exception", "BaseException", "suppress", "contextlib"}
 # Words that say little of what is expected.
 _SMALL = {"is", "not", "in", "None", "True", "null", "nil", "true"}
 _WORD = re.compile(r"\w+")
@@ -130,7 +131,7 @@ def _weaker(
     named = {word for word in put if not word[0].isdigit()}
     had = {word for text in old.changed for word in _WORD.findall(text)}
     number, shown = gone[0][0], short_quote(gone[0][1].strip())
-    if name and old.is_closed and new.is_closed and not new.asserts and named <= had | _NOTHING:
+    if name and old.is_closed and new.is_closed and not new.asserts and named <= had | _NOTHING | _SWALLOWS:
         message = f"The test {short_quote(name)} asserts nothing any more. Keep {shown}, or remove the test."
         yield _finding("test-emptied", "stop", path, number, message)
         return
