@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 from council.agents.scan import callers, datafiles, removed_guards, removed_tests
 from council.agents.scan.change import FileChange, short_quote
@@ -86,6 +85,7 @@ def _swallows(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
     before: dict[str, list[tuple[Piece, ast.ExceptHandler]]] = {}
     for piece, node, handler in _handlers(old):
         before.setdefault(ast.dump(node.body[0]), []).append((piece, handler))
+    weight: Weight | None
     for piece, node, handler in _handlers(new):
         last, known = handler.body[-1], before.get(ast.dump(node.body[0]), [])
         same = [each for each in known if dotted(each[1].type) == dotted(handler.type)]
@@ -94,18 +94,19 @@ def _swallows(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
         if not (piece.touches(at, at) or was_in.touches(end, end)):
             continue
         calls = [call for inner in node.body for call in checking_calls(inner, ast.walk(inner))]
-        is_broad, weight = dotted(handler.type) in _BROAD, cast(Weight, "")
+        is_broad, weight = dotted(handler.type) in _BROAD, None
         if calls and _passes(handler):
             is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
             weight = "stop" if is_access or isinstance(last, ast.Return) else "ask"
             message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
         elif was is not handler and isinstance(last, _GOES_ON) and not how_it_ends(handler.body)[0]:
             is_access = speaks_of_authority(words_of(was)) or _ACCESS_DENIED.search(ast.unparse(was)[:500])
-            if how_it_ends(was.body)[1]:
-                is_fallback = isinstance(last, ast.Assign)
-                weight = "stop" if is_access else "note" if is_fallback and not is_broad else "ask"
-                weight = "stop" if is_broad and not is_fallback else weight
-            elif is_broad and isinstance(last, ast.Pass) and not isinstance(was.body[-1], ast.Pass):
+            is_fallback, refused = isinstance(last, ast.Assign), how_it_ends(was.body)[1]
+            if refused:
+                weight = "note" if is_fallback and not is_broad else "ask"
+            if (refused and (is_access or (is_broad and not is_fallback))) or (
+                is_broad and isinstance(last, ast.Pass) and not isinstance(was.body[-1], ast.Pass)
+            ):
                 weight = "stop"
             message = "An error that was handled here lets it go on now. Refuse or report it, as before."
         if weight:
