@@ -37,11 +37,12 @@ def became_async(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding
             name = dotted(call.func).rpartition(".")[2]
             line = piece.line_of(call.lineno - 1, (call.end_lineno or call.lineno) - 1)
             functions = changed.get(name, ())[:SAME_NAME_MAX]
-            is_sole = sum(known[2] == name for known in after) == 1 and name not in sources
-            if line and any(
-                _is_call_of(call, piece.path, sources, *function)
-                or (is_sole and piece.number(0) != 1 and _may_call(call, *function))
-                for function in functions
+            # By its name alone, if its import is not shown and the change has no other function of the name.
+            is_sole = name not in sources and sum(known[2] == name for known in after) == 1
+            may_be = (ast.Attribute if functions and functions[0][1] else ast.Name) if is_sole else ()
+            is_by_name = piece.number(0) != 1 and isinstance(call.func, may_be)
+            if line and (
+                is_by_name or any(_is_call_of(call, piece.path, sources, *each) for each in functions)
             ):
                 message = f"`{name}` became async, and is called here as before. Await it."
                 yield Finding("became-async", "bug", "stop", piece.path, line, message, 670)
@@ -111,11 +112,6 @@ def _is_call_of(call: ast.Call, at: str, sources: dict[str, set[str]], path: str
     return False
 
 
-def _may_call(call: ast.Call, path: str, owner: str) -> bool:
-    """Whether a call below the imports that are shown is by the function's name, of which the change has no other."""
-    return isinstance(call.func, ast.Attribute if owner else ast.Name)
-
-
 def _sources(piece: Piece) -> dict[str, set[str]]:
     """The last names of the modules that each name is imported from."""
     found: dict[str, set[str]] = {}
@@ -128,7 +124,6 @@ def _sources(piece: Piece) -> dict[str, set[str]]:
 
 # Line by line
 
-_WORD = re.compile(r"\w+")
 _SCRIPT = re.compile(r"\.(?:[cm]?[jt]s|[jt]sx|vue|svelte)$")
 _NOW_ASYNC = re.compile(
     r".{0,60}\basync\s+(?:function\s+)?(?!function\b)(\w{4,})\s*\(|.{0,60}?(\w{4,})\s*[=:]\s*async\b"
@@ -147,15 +142,13 @@ def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterato
     pairs = [pair for pair in pairs if not is_test(pair.path)]
     if not any("async" in pair.cut and "async" not in pair.put for pair in pairs):
         # A client that is synchronous now has another name. In JavaScript a promise runs without await.
-        cut = {word.lower() for change in changes for _, text in change.removed for word in _WORD.findall(text)}
-        is_other = any("async" in word or word.startswith("aio") for word in cut)
+        cut = "\n".join(text for change in changes for _, text in change.removed)
+        is_other = re.search(r"(?i)\baio|\w+async|async\w", cut) is not None
         for pair in pairs:
             if pair.cut == ("await",) and not pair.put and not is_remark(pair.new):
                 message = f"Awaits no more: {short_quote(pair.new.strip())}. Await it, or say who does."
-                is_sure = pair.path.endswith(".py") and not is_other
-                weight: Weight = "stop" if is_sure else "ask"
-                if pair.new.lstrip().startswith("return "):
-                    weight = "note"  # the caller awaits it
+                weight: Weight = "stop" if pair.path.endswith(".py") and not is_other else "ask"
+                weight = "note" if pair.new.lstrip().startswith("return ") else weight  # the caller awaits it
                 yield Finding("await-removed", "bug", weight, pair.path, pair.line, message, 670)
     names = {
         next(name for name in found.groups() if name)

@@ -19,6 +19,10 @@ from council.agents.scan.ruleset import Rule
 STAYS = "STAYS"  # the metavariable whose text must still stand where a match is gone
 NUMBER = "N"  # the metavariable or group that is compared as a number
 
+SCOPE_LINES_MAX = 500  # above a match, in which the function around it is looked for
+EXAMINED_MAX = 500  # matches of one rule that are gone; of more, each is a finding
+
+_DEFINES = re.compile(r"\s*(?:[a-z]+\s+){0,4}(?:def|class|function|func|fun)\s+(\w+)")
 _SPACE = re.compile(r"\s+")
 _NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?(?:[eE]-?\d+)?")
 
@@ -76,12 +80,37 @@ class _Texts:
         for piece in pieces:
             shown[piece.path, piece.is_new].append(piece.text)
         self._shown = {key: "\n".join(texts) for key, texts in shown.items()}
+        self._lines: dict[int, list[str]] = {}
 
     def holds(self, piece: Piece, pattern: Regex) -> bool:
         return pattern.search(self._shown[piece.path, piece.is_new]) is not None
 
     def still_has(self, path: str, text: str) -> bool:
         return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self._shown.get((path, True), "")) is not None
+
+    def depth(self, match: Match) -> int:
+        """How far the line of a match is indented."""
+        return _indent(self._lines_of(match.piece)[match.first])
+
+    def loses_function_around(self, match: Match) -> bool:
+        """Whether the function or class around a match is removed too, by its name."""
+        piece, lines = match.piece, self._lines_of(match.piece)
+        least = len(lines[match.first])
+        for at in range(match.first, max(-1, match.first - SCOPE_LINES_MAX), -1):
+            if lines[at].strip() and _indent(lines[at]) < least:
+                least = _indent(lines[at])
+                if found := _DEFINES.match(lines[at]):
+                    return piece.touches(at, at) and not self.still_has(piece.path, found[1])
+        return False
+
+    def _lines_of(self, piece: Piece) -> list[str]:
+        if id(piece) not in self._lines:
+            self._lines[id(piece)] = piece.text.split("\n")
+        return self._lines[id(piece)]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _plain(text: str) -> str:
@@ -120,25 +149,21 @@ def _vanished(old: Sequence[Match], new: Sequence[Match], texts: _Texts) -> Iter
     put = {match.piece.hunk: -1 for match in _unmatched(new, old) if match.is_changed}  # another of its kind
     for match in new if left > 0 else ():
         if match.is_changed:  # may hold for all that is in its scope
-            put[match.piece.hunk] = min(_depth(match), put.get(match.piece.hunk, _depth(match)))
-    for match in _unmatched(old, new):
-        stays = match.captured.get(STAYS)
+            depth = texts.depth(match)
+            put[match.piece.hunk] = min(depth, put.get(match.piece.hunk, depth))
+    for at, match in enumerate(_unmatched(old, new)):
+        stays, depth = match.captured.get(STAYS), texts.depth(match)
         if (
             left <= 0
             or not match.piece.is_left
             or not match.is_changed
-            or (match.rule.languages and put.get(match.piece.hunk, _depth(match)) < _depth(match))
-            or (stays and not texts.still_has(match.piece.path, stays))
+            or (match.rule.languages and put.get(match.piece.hunk, depth) < depth)
+            or (at < EXAMINED_MAX and stays and not texts.still_has(match.piece.path, stays))
+            or (at < EXAMINED_MAX and texts.loses_function_around(match))
         ):
             continue
         left -= 1
         yield match.found()
-
-
-def _depth(match: Match) -> int:
-    """How far the line of a match is indented."""
-    line = match.piece.text.split("\n")[match.first]
-    return len(line) - len(line.lstrip())
 
 
 def _moved(old: Sequence[Match], new: Sequence[Match], *, up: bool) -> Iterator[Finding]:

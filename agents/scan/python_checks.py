@@ -19,8 +19,8 @@ from council.agents.scan.rows import word_set
 
 # Beginnings of words about permissions, and about whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac internal
-logged login loopback owner password permi perms private privil public revoked role signature signed staff superuser trust
-unsafe valid verif whitelist"""
+logged login loopback owner password permi perms private privil public revoked role signature signed staff superuser
+trust unsafe valid verif whitelist"""
 AUTH_STEMS = tuple(_STEMS.split())
 _NO_AUTHORITY = word_set(
     "author authors authored authority authorities permissive permit"
@@ -32,6 +32,7 @@ _CHECK_CALL = re.compile(
     r"_?(verify|check|validate|authori[sz]e|authenticate|require|ensure|enforce|assert|compare_digest|"
     r"has_perm|is_valid|is_allowed|must_|sanitize|raise_for_status|full_clean)"
 )
+_ADMITS = re.compile(r"_?(?:authenticate|authori[sz]e|require_\w|ensure_\w)")
 _PREDICATE = re.compile(
     r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
 )
@@ -174,7 +175,9 @@ def _checks_of(statement: Statement, following: Sequence[ast.stmt]) -> Iterator[
                 yield Check("decorator", decorator, decorator, decorator.lineno, True, body)
     for call in checking_calls(node, statement.inner):
         # A check whose result is dropped can only serve to stop the code.
-        is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
+        name = dotted(call.func)
+        is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in name
+        is_statement |= isinstance(node, ast.Assign) and _ADMITS.match(name.rpartition(".")[2]) is not None
         yield Check("call", call, call, call.lineno, is_statement)
 
 

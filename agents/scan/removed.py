@@ -16,7 +16,13 @@ from council.agents.scan.finding import Finding, Weight
 from council.agents.scan.languages import is_test
 from council.agents.scan.line_pairs import blocks_of, is_code, pairs_of
 from council.agents.scan.pieces import Piece
-from council.agents.scan.python_checks import checking_calls, dotted, how_it_ends, speaks_of_authority, words_of
+from council.agents.scan.python_checks import (
+    checking_calls,
+    dotted,
+    how_it_ends,
+    speaks_of_authority,
+    words_of,
+)
 from council.agents.scan.removed_checks import vanished_checks
 
 _BROAD = {"Exception", "BaseException", ""}
@@ -76,36 +82,41 @@ def _in_python(pieces: Sequence[Piece]) -> Iterator[Finding]:
 
 def _swallows(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
     """Handlers that let errors pass: of a check that the change puts them around, or that were a refusal before."""
-    refused = {ast.dump(node.body[0]): handler for _, node, handler in _handlers(old) if _refuses(handler)}
+    before: dict[str, list[tuple[Piece, ast.ExceptHandler]]] = {}
+    for piece, node, handler in _handlers(old):
+        before.setdefault(ast.dump(node.body[0]), []).append((piece, handler))
+    weight: Weight | None
     for piece, node, handler in _handlers(new):
-        at = handler.body[-1].lineno - 1
-        if not piece.touches(at, at):
+        last, known = handler.body[-1], before.get(ast.dump(node.body[0]), [])
+        same = [each for each in known if dotted(each[1].type) == dotted(handler.type)]
+        at, (was_in, was) = last.lineno - 1, (same or known or [(piece, handler)])[0]
+        end = was.body[-1].lineno - 1
+        if not (piece.touches(at, at) or was_in.touches(end, end)):
             continue
         calls = [call for inner in node.body for call in checking_calls(inner, ast.walk(inner))]
-        was = refused.get(ast.dump(node.body[0])) if refused else None
-        weight: Weight = "stop"
+        is_broad, weight = dotted(handler.type) in _BROAD, None
         if calls and _passes(handler):
             is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
-            weight = "stop" if is_access or isinstance(handler.body[-1], ast.Return) else "ask"
+            weight = "stop" if is_access or isinstance(last, ast.Return) else "ask"
             message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
-        elif was and isinstance(handler.body[-1], _GOES_ON) and not how_it_ends(handler.body)[0]:
+        elif was is not handler and isinstance(last, _GOES_ON) and not how_it_ends(handler.body)[0]:
             is_access = speaks_of_authority(words_of(was)) or _ACCESS_DENIED.search(ast.unparse(was)[:500])
-            is_set = isinstance(handler.body[-1], ast.Assign)
-            weight = "stop" if is_access else "note" if dotted(handler.type) not in _BROAD else "ask" if is_set else "stop"
-            message = "An error that ended this in a refusal lets it go on now. Refuse, as before."
-        else:
-            continue
-        yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
+            is_fallback, refused = isinstance(last, ast.Assign), how_it_ends(was.body)[1]
+            if refused:
+                weight = "note" if is_fallback and not is_broad else "ask"
+            if (refused and (is_access or (is_broad and not is_fallback))) or (
+                is_broad and isinstance(last, ast.Pass) and not isinstance(was.body[-1], ast.Pass)
+            ):
+                weight = "stop"
+            message = "An error that was handled here lets it go on now. Refuse or report it, as before."
+        if weight:
+            yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
 
 
 def _handlers(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, ast.Try, ast.ExceptHandler]]:
     for piece in pieces:
         for node in (each.node for each in piece.statements if isinstance(each.node, ast.Try)):
             yield from ((piece, node, handler) for handler in node.handlers)
-
-
-def _refuses(handler: ast.ExceptHandler) -> bool:
-    return how_it_ends(handler.body)[1]
 
 
 def _passes(handler: ast.ExceptHandler) -> bool:

@@ -118,6 +118,12 @@ class _NewSide:
         return {name for name in self._names if name[:1] != _FILE}
 
     @cached_property
+    def _hooks(self) -> set[str]:
+        """The functions that run before each request."""
+        nodes = [each for piece in self._pieces for each in _functions_of(piece)]
+        return {node.name for node in nodes if any("before" in dotted(each) for each in node.decorator_list)}
+
+    @cached_property
     def _names(self) -> dict[str, set[str]]:
         """The names in each function and class, and in each file."""
         found: dict[str, set[str]] = defaultdict(set)
@@ -173,6 +179,8 @@ class _NewSide:
                 continue
             if new.function != old.function and self._tied(new, old):
                 return True
+            if is_same and self._fresh[at] and new.function in self._hooks:
+                return True  # it holds for all functions of the file
             if self._fresh[at] and (new.function == old.function or old.function not in self.functions):
                 if is_same:
                     self._fresh[at] = False  # it replaces one check, not two
@@ -241,5 +249,7 @@ def _replaces(new: Check, old: Check) -> bool:
     if stems := _stems(old.words):
         others = _stems(new.words)
         return bool(stems & others) or new.is_gate or bool(others and common)
+    if old.raises == new.raises != "" and len(common) > 1 and "startswith" not in new.words:
+        return True  # it refuses in the same way, on the same values; but /a/bc starts with /a/b
     is_alike = new.kind == "call" or new.kind == old.kind == "assert"
     return len(common) * 2 >= len(old.words) > 0 or (is_alike and bool(common))

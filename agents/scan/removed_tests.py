@@ -16,6 +16,7 @@ from council.agents.scan.languages import is_test
 from council.agents.scan.line_pairs import LINE_CHARS_MAX, Block, bare, is_code, is_remark, patterns
 
 _NOTHING = {"pass", "return", "..."}
+_SWALLOWS = {"try", "except", "Exception", "BaseException", "suppress", "contextlib"}
 # Words that say little of what is expected.
 _SMALL = {"is", "not", "in", "None", "True", "null", "nil", "true"}
 _WORD = re.compile(r"\w+")
@@ -130,13 +131,15 @@ def _weaker(
     named = {word for word in put if not word[0].isdigit()}
     had = {word for text in old.changed for word in _WORD.findall(text)}
     number, shown = gone[0][0], short_quote(gone[0][1].strip())
-    if name and old.is_closed and new.is_closed and not new.asserts and named <= had | _NOTHING:
+    if name and old.is_closed and new.is_closed and not new.asserts and named <= had | _NOTHING | _SWALLOWS:
         message = f"The test {short_quote(name)} asserts nothing any more. Keep {shown}, or remove the test."
         yield _finding("test-emptied", "stop", path, number, message)
         return
     is_cut = len(old.changed) == len(gone) and named <= had | _SMALL and not had <= put
     message = f"Takes out the assertion {shown}. Keep it, or say why it holds no more."
-    yield _finding("assertion-removed", "ask" if is_cut and not shrinks else "note", path, number, message)
+    is_run = any(len(bare(text)) > 6 and bare(text) in bare(was) for text in new.changed for _, was in gone)
+    weight: Weight = "stop" if is_run else "ask" if is_cut and not shrinks else "note"
+    yield _finding("assertion-removed", weight, path, number, message)
 
 
 def _ended(block: Block) -> Iterator[Finding]:

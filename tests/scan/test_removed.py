@@ -130,7 +130,7 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    }
 """),
     ]),
-    ("test-skipped", "ask", [
+    ("test-skipped", "stop", [
         ("tests/test_pay.py", """
 +@pytest.mark.skip(reason="flaky")
  def test_refund():
@@ -709,11 +709,29 @@ BAD: list[tuple[str, str, list[Change]]] = [
  setup()
 """),
     ]),
+    ("await-removed", "stop", [
+        ("app/a.py", f"""
+ async def welcome(user):
+-    {old}
++    {new}
+     return 1
+""")
+        for old, new in (
+            ("await send_mail(user.mail)", "send_mail(user.mail)"),
+            ("if not await is_allowed(user):", "if not is_allowed(user):"),
+            ("rows = await load(user)", "rows = load(user)"),
+            ("await self.session.commit()", "self.session.commit()"),
+            ("assert await check(user)", "assert check(user)"),
+        )
+    ]),
     ("await-removed", "ask", [
         ("app/a.py", """
- async def welcome(user):
--    await send_mail(user.mail)
-+    send_mail(user.mail)
+-from redis.asyncio import Redis
++from redis import Redis
+
+ async def welcome(store: Redis):
+-    await store.ping()
++    store.ping()
      return 1
 """),
         ("src/a.js", """
