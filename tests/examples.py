@@ -8,9 +8,9 @@ import pytest
 from hypothesis import settings
 
 
-def tried(examples: int) -> int:
-    """How many of so many are tried: all with ``--hypothesis-profile all``, else a tenth, but at least ten."""
-    return max(examples * settings.default.max_examples // 100, 10)
+def tried(examples: int, least: int = 10) -> int:
+    """How many of so many are tried: all with ``--hypothesis-profile all``, else a tenth, but at least ``least``."""
+    return max(examples * settings.default.max_examples // 100, least)
 
 
 def at_first(count: int, *cases: Any) -> list[Any]:

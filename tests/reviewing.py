@@ -12,13 +12,14 @@ import pytest
 from council import Council, Decision
 from council.agents.codemind import CodeMind
 from council.agents.mind import Case, Opinion
-from council.agents.scan import code, linters
-from council.agents.scan.change import narrowed, read_changes
+from council.agents.scan import code, constants, linters, shell_texts
+from council.agents.scan.action import read_action
 from council.agents.scan.compare import Match
 from council.agents.scan.linters import Report
 from council.agents.scan.pieces import Piece, pieces_of
 from council.agents.scan.ruleset import Rule, code_rules
 from council.agents.scan.spelling import spelled
+from council.agents.scan.texts import texts_of
 from tests.patience import ROUND_S
 
 Name = TypeVar("Name", bound=Hashable)
@@ -29,12 +30,20 @@ TOGETHER_S = 300.0  # of one run over all cases
 def analyzed_together(cases: Iterable[Case]) -> Iterator[None]:
     """Runs each analyzer once for all cases. Reviews within the context get its results, and start no analyzer.
 
-    Starting an analyzer takes most of a review's time. A text that is in the body of no case, such as that of an
-    action, is analyzed by a run of its own.
+    Starting an analyzer takes most of a review's time. A text that is found in none of them, such as a script in a
+    file of shell commands, is analyzed by a run of its own.
     """
-    changes = [narrowed(change) for case in cases for change in read_changes(case.body).files]
+    changes, codes = [], []
+    for case in cases:
+        action = read_action(case.action)
+        texts = texts_of(case, action)
+        changes += texts.changes
+        codes += texts.code
+        if case.action is not None:
+            folded = constants.fold(texts.changes)
+            codes += shell_texts.findings(case, texts.reading, texts.changes, action, folded)[2]
     shown = pieces_of(changes)
-    pieces = {_key(piece): piece for piece in spelled(shown)}
+    pieces = {_key(piece): piece for piece in spelled([*shown, *codes])}
     names = sorted(code.languages(pieces.values()))
     rules = dict.fromkeys(rule for name in names for rule in code_rules(name))
     matched: dict[tuple[str, bool, str], list[Match]] = {key: [] for key in pieces}

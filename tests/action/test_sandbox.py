@@ -262,7 +262,7 @@ def test_endless_output_ends_at_the_time_out(outside: Outside) -> None:
 
 def test_a_program_that_ignores_sigterm_ends_at_the_time_out(outside: Outside) -> None:
     code = "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(3000)"
-    found = outside.run(code, timeout_s=2.0)
+    found = outside.run(code, timeout_s=1.0)
     assert (found.ok, found.exit_code) == (False, None)
     assert nothing_runs(str(outside.folder))
 
@@ -304,7 +304,7 @@ while left:
 import time
 time.sleep(3000)
 """
-    found = outside.run(code, timeout_s=2.0)
+    found = outside.run(code, timeout_s=1.0)
     assert found.exit_code is None
     assert nothing_runs(str(outside.folder))
 

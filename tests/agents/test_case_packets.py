@@ -268,7 +268,7 @@ class Slow(Spender):
         raise AssertionError
 
 
-@in_loop
+@in_virtual_time
 async def test_a_call_under_way_counts_as_reserved() -> None:
     bench = Bench(Slow(), keeps_packets=True)
     (asked,) = await bench.calls([bench.proposal()])

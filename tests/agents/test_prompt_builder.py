@@ -33,7 +33,7 @@ from council.agents.prompting.tokens import ESTIMATE, VOCABULARIES, TokenCounter
 from council.protocol.errors import CallerError, ConfigError, EnvelopeError, TokenBudgetError
 from council.protocol.identity.charter import Charter, Counter
 from tests.agents.writings import TEXTS, WRITINGS
-from tests.examples import tried
+from tests.examples import at_first, tried
 from tests.patience import HANG_S
 
 T = TypeVar("T")
@@ -209,7 +209,7 @@ def test_whatever_comes_in(
     assert again.messages == found.messages
 
 
-@pytest.mark.parametrize("vocabulary", [*VOCABULARIES, ESTIMATE])
+@pytest.mark.parametrize("vocabulary", at_first(5, ESTIMATE, *VOCABULARIES))
 def test_by_every_vocabulary_a_full_prompt_fits(vocabulary: str) -> None:
     count = TokenCounter("m", vocabulary)
     case = replace(CASE, body=" ".join(WRITINGS.values())[:1000])

@@ -21,6 +21,7 @@ from council.cli import app, reach
 from council.cli.decide import changes
 from council.cluster import known
 from council.protocol import errors
+from tests.examples import at_first
 from tests.patience import HANG_S
 
 from .conftest import Chair, Cli, Repository, council_of, entry, says
@@ -491,19 +492,25 @@ def test_every_command_has_json(cli: Cli, command: tuple[str, ...]) -> None:
     assert "--json" in said.out
 
 
-def test_a_reader_that_has_enough_changes_no_exit_code(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "rest", "code", "shown"),
+    at_first(
+        3,
+        ("review bad.patch --inline --json", "| true", 1, False),
+        ("review ok.patch --inline", "2> >(true) | cat", 0, True),  # its result is not lost with its remarks
+        ("--help", "| true", 0, False),
+        ("review ok.patch --inline", "2>&1 | true", 0, False),
+    ),
+)
+def test_a_reader_that_has_enough_changes_no_exit_code(
+    home: Path, arguments: str, rest: str, code: int, shown: bool
+) -> None:
     """Mutation: rich's own way, which is exit code 1, that of a rejection."""
     (home / "bad.patch").write_text(FAULTY, encoding="utf-8")
     (home / "ok.patch").write_text(changes.sample().body, encoding="utf-8")
-    for arguments, rest, code, shown in (
-        ("review bad.patch --inline --json", "| true", 1, False),
-        ("review ok.patch --inline", "2>&1 | true", 0, False),
-        ("review ok.patch --inline", "2> >(true) | cat", 0, True),  # its result is not lost with its remarks
-        ("--help", "| true", 0, False),
-    ):
-        line = f"{sys.executable} -m council.cli {arguments} {rest}; exit ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
-        assert (done.returncode, "approved" in done.stdout, done.stderr) == (code, shown, ""), done
+    line = f"{sys.executable} -m council.cli {arguments} {rest}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
+    assert (done.returncode, "approved" in done.stdout, done.stderr) == (code, shown, ""), done
 
 
 def test_what_is_reviewed_does_not_choose_its_jury(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def reserved(
 # Never less than what is reserved
 
 
-@settings(max_examples=tried(25))
+@settings(max_examples=tried(25, least=4))
 @given(
     st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=300),
     st.sampled_from(["qwen3:8b", "gpt-4o-mini", "llama3.1:8b", "gemma3", "unheard-of"]),

@@ -13,6 +13,7 @@ import pytest
 from council.agents.mind import Opinion, Ruling
 from council.api.client import Council
 from council.cluster import known
+from tests.examples import at_first
 from tests.patience import HANG_S
 
 from .conftest import Chair, Cli, Repository, council_of, entry
@@ -22,20 +23,26 @@ ASKS = Chair(Opinion.no("too risky", risk_level="high"), Ruling("human", "a pers
 PROPOSE = (sys.executable, "-P", "-m", "council.cli", "propose", "Raise the cache limit", "--inline")
 
 
-def test_an_output_that_cannot_be_written_is_told_in_one_line_with_a_code_of_its_own() -> None:
-    for arguments, where in (
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    at_first(
+        3,
         (PROPOSE, ">/dev/full"),
-        (PROPOSE, ">&-"),
-        ((*PROPOSE, "--json"), ">/dev/full"),
         ((*PROPOSE, "--json"), ">&-"),
         ((*PROPOSE[:4], "--help"), ">/dev/full"),
-    ):
-        command = ["sh", "-c", f'"$@" {where}', "sh", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
-        assert done.returncode == 74, done.stderr
-        assert done.stderr.count("can't be written") == 1
-        assert "Traceback" not in done.stderr
-        assert "Exception ignored" not in done.stderr
+        (PROPOSE, ">&-"),
+        ((*PROPOSE, "--json"), ">/dev/full"),
+    ),
+)
+def test_an_output_that_cannot_be_written_is_told_in_one_line_with_a_code_of_its_own(
+    arguments: tuple[str, ...], where: str
+) -> None:
+    command = ["sh", "-c", f'"$@" {where}', "sh", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 74, done.stderr
+    assert done.stderr.count("can't be written") == 1
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 def test_an_input_that_is_closed_is_an_empty_one() -> None:

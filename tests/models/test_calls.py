@@ -22,6 +22,7 @@ from council.agents.model import ModelMind
 from council.agents.prompting.prompt import Overrun, Prompt, Task
 from council.protocol.errors import CallDenied, ConfigError, MindError, ModelError
 from tests.cases import each
+from tests.examples import at_first
 from tests.models.minds import CASE, Account, PlainPrompts, as_silence_passes, mind_on
 from tests.models.stub import (
     Entry,
@@ -313,12 +314,13 @@ def test_a_page_in_place_of_a_stream_says_what_is_probably_wrong() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    [
+    at_first(
+        2,
         b'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n' % (b"more " * 500),
         b": keep-alive\n\n" * 500,
         b"x" * 65536,
         b'data: {"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]}\n\n' * 50,
-    ],
+    ),
     ids=["text", "comments", "a line", "thoughts"],
 )
 def test_endless_text_ends(piece: bytes) -> None:
