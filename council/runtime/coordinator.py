@@ -353,8 +353,8 @@ class Coordinator:
         return found
 
     async def history(self, wanted: Wanted) -> HistoryPage:
-        """A page of the journal's records."""
-        self._refuse_if_broken()
+        """A page of the journal's records, with all that happened so far unless nothing can be kept."""
+        await self._until_durable()
         return await self._journal.history(wanted)
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:

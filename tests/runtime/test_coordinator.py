@@ -17,6 +17,7 @@ from council.agents.seat.host import SeatHost
 from council.api.inline import InlineTransport
 from council.core.events import DeadlinePassed
 from council.core.state import Moment, Rules
+from council.journal.entries import HistoryPage, Wanted
 from council.journal.memory import MemoryJournal
 from council.journal.record import Record
 from council.protocol import signing
@@ -357,6 +358,27 @@ async def test_a_seat_beats_only_once_the_record_of_its_run_is_kept() -> None:
         assert [seat.beat for seat in seats.values()] == [-1, -1, -1]
         journal.gate.set()
         await until(lambda: all(seat.beat == 0 for seat in seats.values()))
+
+
+@in_loop
+async def test_a_history_waits_for_what_is_not_kept_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: right after its launch, a council said that the store has no journal of this name."""
+    journal = SlowFromTheStart()
+    asked: list[int] = []
+
+    async def count(wanted: Wanted) -> HistoryPage:
+        asked.append(len(journal.kept))
+        return HistoryPage(())
+
+    monkeypatch.setattr(journal, "history", count)
+    async with Bench(journal=journal) as bench:
+        page = asyncio.ensure_future(bench.coordinator.history(Wanted()))
+        await until(lambda: journal.batches)
+        await asyncio.sleep(0)
+        assert asked == []
+        journal.gate.set()
+        await asyncio.wait_for(page, HANG_S)
+        assert asked == [len(journal.kept)] != [0]
 
 
 @in_loop
