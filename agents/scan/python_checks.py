@@ -175,9 +175,9 @@ def _checks_of(statement: Statement, following: Sequence[ast.stmt]) -> Iterator[
                 yield Check("decorator", decorator, decorator, decorator.lineno, True, body)
     for call in checking_calls(node, statement.inner):
         # A check whose result is dropped can only serve to stop the code.
-        name = dotted(call.func)
-        is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in name
-        is_statement |= isinstance(node, ast.Assign) and _ADMITS.match(name.rpartition(".")[2]) is not None
+        called = dotted(call.func)
+        is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in called
+        is_statement |= isinstance(node, ast.Assign) and bool(_ADMITS.match(called.rpartition(".")[2]))
         yield Check("call", call, call, call.lineno, is_statement)
 
 

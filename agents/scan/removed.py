@@ -100,10 +100,12 @@ def _swallows(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
             weight = "stop" if is_access or isinstance(last, ast.Return) else "ask"
             message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
         elif was is not handler and isinstance(last, _GOES_ON) and not how_it_ends(handler.body)[0]:
-            is_access = speaks_of_authority(words_of(was)) or _ACCESS_DENIED.search(ast.unparse(was)[:500])
+            is_access = speaks_of_authority(words_of(was)) or bool(
+                _ACCESS_DENIED.search(ast.unparse(was)[:500])
+            )
             is_fallback, refused = isinstance(last, ast.Assign), how_it_ends(was.body)[1]
             if refused:
-                weight = "note" if is_fallback and not is_broad else "ask"
+                weight = "ask" if is_broad else "note"
             if (refused and (is_access or (is_broad and not is_fallback))) or (
                 is_broad and isinstance(last, ast.Pass) and not isinstance(was.body[-1], ast.Pass)
             ):
