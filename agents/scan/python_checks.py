@@ -37,7 +37,9 @@ _PREDICATE = re.compile(
     r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
 )
 _STOPPING_CALLS = word_set("abort exit _exit fail deny forbid reject redirect")
-_REFUSALS = re.compile(r"(?i)(\b4[0-3]\d\b|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
+_REFUSALS = re.compile(
+    r"(?i)(\b4[0-3]\d\b|forbid|denied|deny|unauthor|reject|invalid|not allowed|bad_?request|error)"
+)
 _SMALL_WORDS = word_set("is not self none len get the of in isinstance cls has any")
 _SURROUNDINGS = word_set("version platform python")  # a check of these protects nothing of the user's
 NEIGHBOURS_MAX = 8  # statements before and after a check that identify its place

@@ -248,6 +248,8 @@ def _replaces(new: Check, old: Check) -> bool:
     common = words & old.words
     if stems := _stems(old.words):
         others = _stems(new.words)
+        if "authenticated" in new.words and others == {"auth"}:
+            return bool(stems & others)  # a login is less than a role or an owner
         return bool(stems & others) or new.is_gate or bool(others and common)
     if old.raises == new.raises != "" and len(common) > 1 and "startswith" not in new.words:
         return True  # it refuses in the same way, on the same values; but /a/bc starts with /a/b
