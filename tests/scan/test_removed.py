@@ -658,6 +658,19 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    return 1
 +    user.box = mail.load(user.mail).strip()
 """),
+        ("src/quota.js", """
+-export function overQuota(tenant) {
++export async function overQuota(tenant) {
+   return usage(tenant) > tenant.limit;
+ }
+""", "src/middleware.js", """
+ export default function quota(ctx) {
+-  if (overQuota(ctx.tenant)) ctx.fail(429);
++  if (overQuota(ctx.tenant)) {
++    ctx.fail(429);
++  }
+ }
+"""),
     ]),
     ("became-async", "ask", [
         ("src/mail.js", """
