@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan.change import FileChange, short_quote
@@ -31,6 +32,7 @@ def became_async(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding
         was = before.get((path, owner, name), [])
         if [*map(type, was), None, *map(type, now)] == [ast.FunctionDef, None, ast.AsyncFunctionDef]:
             changed.setdefault(name, []).append((path, owner))
+    named = Counter(name for _, _, name in after)
     for piece in new if changed else ():
         sources = _sources(piece)
         for call in _misused(piece):
@@ -38,11 +40,11 @@ def became_async(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding
             line = piece.line_of(call.lineno - 1, (call.end_lineno or call.lineno) - 1)
             functions = changed.get(name, ())[:SAME_NAME_MAX]
             # By its name alone, if its import is not shown and the change has no other function of the name.
-            is_sole = name not in sources and sum(known[2] == name for known in after) == 1
-            may_be = (ast.Attribute if functions and functions[0][1] else ast.Name) if is_sole else ()
-            is_by_name = piece.number(0) != 1 and isinstance(call.func, may_be)
-            if line and (
-                is_by_name or any(_is_call_of(call, piece.path, sources, *each) for each in functions)
+            is_sole = piece.number(0) != 1 and name not in sources and named[name] == 1
+            if line and any(
+                _is_call_of(call, piece.path, sources, path, owner)
+                or (is_sole and isinstance(call.func, ast.Attribute if owner else ast.Name))
+                for path, owner in functions
             ):
                 message = f"`{name}` became async, and is called here as before. Await it."
                 yield Finding("became-async", "bug", "stop", piece.path, line, message, 670)
