@@ -105,7 +105,8 @@ def pairs_of(blocks: Iterable[Block]) -> list[Pair]:
 def paired(runs: Iterable[tuple[Place, Numbered, Numbered]]) -> Iterator[tuple[Place, str, int, str]]:
     """The removed lines that became added ones: the place of their run, the old text, the new number and text.
 
-    A line became the most alike, or else the one at its place. Runs beyond the limits are left out.
+    A line became the most alike, or the one at its place if the run keeps its length. Runs beyond the limits are left
+    out.
     """
     compared = 0
     for place, removed, added in runs:
@@ -118,16 +119,15 @@ def paired(runs: Iterable[tuple[Place, Numbered, Numbered]]) -> Iterator[tuple[P
 
 def _paired(removed: Numbered, added: Numbered) -> Iterator[tuple[str, tuple[int, str]]]:
     left = [(each, _words(each[1])) for each in added if each[1].strip()]
-    # The line at the same place; of runs of other lengths, the last lines are at the same place.
-    opposite = list(added) if len(removed) == len(added) else [(0, "")] * (len(removed) - 1) + [*added[-1:]]
+    is_even = len(removed) == len(added)
     for at, (_, old) in enumerate(removed):
         told = _words(old)
         if not told or is_remark(old):
             continue
         best = max(left, key=lambda item: _likeness(told, item[1]), default=None)
         if best is None or _likeness(told, best[1]) < LIKENESS_MIN:
-            best = next((item for item in left if item[0] == opposite[at]), None)
-        if best is not None and told & best[1]:
+            best = next((item for item in left if is_even and item[0] == added[at]), None)
+        if best is not None and (len(removed) == len(added) == 1 or told & best[1]):
             left.remove(best)
             yield old, best[0]
 
@@ -143,9 +143,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    """The share of words that two lines have in common, from 0 to 1."""
-    common = len(one & other)
-    return common / (len(one) + len(other) - common or 1)
+    """How much of two lines is the same words, by their characters, from 0 to 1."""
+    return len("".join(one & other)) / len("".join(one | other))
 
 
 def difference(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

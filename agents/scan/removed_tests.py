@@ -135,7 +135,8 @@ def _weaker(
         message = f"The test {short_quote(name)} asserts nothing any more. Keep {shown}, or remove the test."
         yield _finding("test-emptied", "stop", path, number, message)
         return
-    is_cut = len(old.changed) == len(gone) and named <= had | _SMALL and not had <= put
+    cut = [text for text in old.changed if bare(text) not in added]
+    is_cut = len(cut) == len(gone) and named <= had | _SMALL and not had <= put
     message = f"Takes out the assertion {shown}. Keep it, or say why it holds no more."
     is_run = any(len(bare(text)) > 6 and bare(text) in bare(was) for text in new.changed for _, was in gone)
     weight: Weight = "stop" if is_run else "ask" if is_cut and not shrinks else "note"

@@ -1018,6 +1018,19 @@ GOOD: list[Change] = [
 -def send_mail(to):
 +async def send_mail(to):
      return post(to)
+""", "app/users.py", """
+ def notify(user):
+     return user.name
+
+ def welcome(user):
+-    return 1
++    return 2
+     notify(user)
+"""),
+    ("app/mail.py", """
+-def send_mail(to):
++async def send_mail(to):
+     return post(to)
 
 -def welcome(user):
 -    send_mail(user.mail)
