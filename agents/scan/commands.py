@@ -292,9 +292,7 @@ class Judge:
         """The input or a word of a command, if it is written out: SQL, if the command is a database client."""
         name = base_name(argv[0])
         if (dialect := table().programs.databases.get(name)) is not None:
-            from council.agents.scan import (
-                sql,
-            )  # it loads sqlglot, which takes 0.1 s, and most cases hold no SQL
+            from council.agents.scan import sql  # it loads sqlglot, which takes 0.1 s
 
             self.sql_chars += len(text)
             if self.sql_chars > sql.SQL_CHARS_MAX:
