@@ -420,9 +420,11 @@ def test_ray_is_imported_in_one_room() -> None:
     assert not offences(elsewhere, lambda name: below(name, "ray"))
 
 
-def test_importing_does_not_load_ray() -> None:
-    modules = "council, council.api.client, council.config.load, council.protocol.envelope"
-    code = f"import sys, {modules}; sys.exit('ray was loaded' if 'ray' in sys.modules else 0)"
+def test_importing_does_not_load_ray_nor_sqlalchemy() -> None:
+    modules = (
+        "council, council.api.client, council.api.inline, council.config.load, council.protocol.envelope"
+    )
+    code = f"import sys, {modules}; sys.exit(', '.join({{'ray', 'sqlalchemy'}} & sys.modules.keys()) or 0)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S
     )

@@ -8,10 +8,13 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from council.agents.messaging.logs import get_logger
-from council.journal.store import PacketStore
 from council.protocol.envelope import Envelope, Info
+
+if TYPE_CHECKING:  # it loads SQLAlchemy, which a council without a store does without
+    from council.journal.store import PacketStore
 
 log = get_logger("council.packets")
 
