@@ -165,7 +165,7 @@ def _skipped(block: Block) -> Iterator[Finding]:
         return
     is_old = _headers(block.added) <= _headers(block.removed)
     message = "Skips a test. Repair it, or say why it can't run."
-    yield _finding("test-skipped", "stop" if is_old else "note", block.path, skips[0][0], message)
+    yield _finding("test-skipped", "ask" if is_old else "note", block.path, skips[0][0], message)
 
 
 def _headers(lines: Sequence[tuple[int, str]]) -> int:

@@ -130,7 +130,7 @@ BAD: list[tuple[str, str, list[Change]]] = [
 -    }
 """),
     ]),
-    ("test-skipped", "stop", [
+    ("test-skipped", "ask", [
         ("tests/test_pay.py", """
 +@pytest.mark.skip(reason="flaky")
  def test_refund():
