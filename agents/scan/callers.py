@@ -43,7 +43,7 @@ def became_async(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding
             is_sole = piece.number(0) != 1 and name not in sources and named[name] == 1
             if line and any(
                 _is_call_of(call, piece.path, sources, path, owner)
-                or (is_sole and isinstance(call.func, ast.Attribute if owner else ast.Name))
+                or (is_sole and not owner and isinstance(call.func, ast.Name))
                 for path, owner in functions
             ):
                 message = f"`{name}` became async, and is called here as before. Await it."
@@ -149,8 +149,10 @@ def awaits_gone(changes: Sequence[FileChange], pairs: Sequence[Pair]) -> Iterato
         for pair in pairs:
             if pair.cut == ("await",) and not pair.put and not is_remark(pair.new):
                 message = f"Awaits no more: {short_quote(pair.new.strip())}. Await it, or say who does."
-                weight: Weight = "stop" if pair.path.endswith(".py") and not is_other else "ask"
-                weight = "note" if pair.new.lstrip().startswith("return ") else weight  # the caller awaits it
+                returns, is_python = pair.new.lstrip().startswith("return "), pair.path.endswith(".py")
+                weight: Weight = "stop" if is_python and not (is_other or returns) else "ask"
+                if returns and not is_python:
+                    weight = "note"  # the caller awaits it
                 yield Finding("await-removed", "bug", weight, pair.path, pair.line, message, 670)
     names = {
         next(name for name in found.groups() if name)

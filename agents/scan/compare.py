@@ -81,9 +81,13 @@ class _Texts:
             shown[piece.path, piece.is_new].append(piece.text)
         self._shown = {key: "\n".join(texts) for key, texts in shown.items()}
         self._lines: dict[int, list[str]] = {}
+        self._held: dict[tuple[int, str, bool], bool] = {}
 
     def holds(self, piece: Piece, pattern: Regex) -> bool:
-        return pattern.search(self._shown[piece.path, piece.is_new]) is not None
+        key = (id(pattern), piece.path, piece.is_new)
+        if key not in self._held:
+            self._held[key] = pattern.search(self._shown[piece.path, piece.is_new]) is not None
+        return self._held[key]
 
     def still_has(self, path: str, text: str) -> bool:
         return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self._shown.get((path, True), "")) is not None
@@ -95,7 +99,7 @@ class _Texts:
     def loses_function_around(self, match: Match) -> bool:
         """Whether the function or class around a match is removed too, by its name."""
         piece, lines = match.piece, self._lines_of(match.piece)
-        least = len(lines[match.first])
+        least = len(lines[match.first])  # the match's own line is the first that is less
         for at in range(match.first, max(-1, match.first - SCOPE_LINES_MAX), -1):
             if lines[at].strip() and _indent(lines[at]) < least:
                 least = _indent(lines[at])
@@ -146,18 +150,20 @@ def _appeared(old: Sequence[Match], new: Sequence[Match]) -> Iterator[Finding]:
 
 def _vanished(old: Sequence[Match], new: Sequence[Match], texts: _Texts) -> Iterator[Finding]:
     left = len(old) - len(new)
-    put = {match.piece.hunk: -1 for match in _unmatched(new, old) if match.is_changed}  # another of its kind
+    replaced = {match.piece.hunk for match in _unmatched(new, old) if match.is_changed}  # by one of its kind
+    outer: dict[tuple[int, str], int] = {}  # by the same one further out, which may hold for all in its scope
     for match in new if left > 0 else ():
-        if match.is_changed:  # may hold for all that is in its scope
-            depth = texts.depth(match)
-            put[match.piece.hunk] = min(depth, put.get(match.piece.hunk, depth))
+        if match.is_changed:
+            key, depth = (match.piece.hunk, _plain(match.text)), texts.depth(match)
+            outer[key] = min(depth, outer.get(key, depth))
     for at, match in enumerate(_unmatched(old, new)):
         stays, depth = match.captured.get(STAYS), texts.depth(match)
         if (
             left <= 0
             or not match.piece.is_left
             or not match.is_changed
-            or (match.rule.languages and put.get(match.piece.hunk, depth) < depth)
+            or (match.rule.languages and match.piece.hunk in replaced)
+            or (match.rule.languages and outer.get((match.piece.hunk, _plain(match.text)), depth) < depth)
             or (at < EXAMINED_MAX and stays and not texts.still_has(match.piece.path, stays))
             or (at < EXAMINED_MAX and texts.loses_function_around(match))
         ):

@@ -82,43 +82,62 @@ def _in_python(pieces: Sequence[Piece]) -> Iterator[Finding]:
 
 def _swallows(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[Finding]:
     """Handlers that let errors pass: of a check that the change puts them around, or that were a refusal before."""
-    before: dict[str, list[tuple[Piece, ast.ExceptHandler]]] = {}
-    for piece, node, handler in _handlers(old):
-        before.setdefault(ast.dump(node.body[0]), []).append((piece, handler))
-    weight: Weight | None
-    for piece, node, handler in _handlers(new):
-        last, known = handler.body[-1], before.get(ast.dump(node.body[0]), [])
-        same = [each for each in known if dotted(each[1].type) == dotted(handler.type)]
-        at, (was_in, was) = last.lineno - 1, (same or known or [(piece, handler)])[0]
-        end = was.body[-1].lineno - 1
-        if not (piece.touches(at, at) or was_in.touches(end, end)):
-            continue
+    # The first handler of each body, and the first for each type, with its piece.
+    before: dict[tuple[str, str], tuple[Piece, ast.ExceptHandler]] = {}
+    for piece, node in _tries(old):
+        body = ast.dump(node.body[0])
+        for handler in node.handlers:
+            before.setdefault((body, dotted(handler.type)), (piece, handler))
+            before.setdefault((body, ":any"), (piece, handler))
+    denials: dict[ast.ExceptHandler, bool] = {}
+    for piece, node in _tries(new):
+        body = ast.dump(node.body[0])
         calls = [call for inner in node.body for call in checking_calls(inner, ast.walk(inner))]
-        is_broad, weight = dotted(handler.type) in _BROAD, None
-        if calls and _passes(handler):
-            is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
-            weight = "stop" if is_access or isinstance(last, ast.Return) else "ask"
-            message = f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
-        elif was is not handler and isinstance(last, _GOES_ON) and not how_it_ends(handler.body)[0]:
-            is_access = speaks_of_authority(words_of(was)) or bool(
-                _ACCESS_DENIED.search(ast.unparse(was)[:500])
-            )
-            is_fallback, refused = isinstance(last, ast.Assign), how_it_ends(was.body)[1]
-            if refused:
-                weight = "ask" if is_broad else "note"
-            if (refused and (is_access or (is_broad and not is_fallback))) or (
-                is_broad and isinstance(last, ast.Pass) and not isinstance(was.body[-1], ast.Pass)
-            ):
-                weight = "stop"
-            message = "An error that was handled here lets it go on now. Refuse or report it, as before."
-        if weight:
-            yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
+        is_access = any(speaks_of_authority(words_of(call.func)) for call in calls)
+        for handler in node.handlers:
+            kind = dotted(handler.type)
+            was_in, was = before.get((body, kind)) or before.get((body, ":any")) or (piece, handler)
+            at, end = handler.body[-1].lineno - 1, was.body[-1].lineno - 1
+            if not (piece.touches(at, at) or was_in.touches(end, end)):
+                continue
+            weight: Weight | None = None
+            if calls and _passes(handler):
+                weight = "stop" if is_access or isinstance(handler.body[-1], ast.Return) else "ask"
+                message = (
+                    f"Lets errors of the check `{short_quote(dotted(calls[0].func))}` pass. Refuse instead."
+                )
+            elif was is not handler:
+                if was not in denials:
+                    denials[was] = _denies(was)
+                weight = _goes_on(handler, was, is_access=denials[was])
+                message = (
+                    "The code goes on after an error that was handled here. Refuse or report it, as before."
+                )
+            if weight:
+                yield Finding("check-swallowed", "guard", weight, piece.path, piece.number(at), message, 390)
 
 
-def _handlers(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, ast.Try, ast.ExceptHandler]]:
+def _tries(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, ast.Try]]:
     for piece in pieces:
-        for node in (each.node for each in piece.statements if isinstance(each.node, ast.Try)):
-            yield from ((piece, node, handler) for handler in node.handlers)
+        yield from ((piece, each.node) for each in piece.statements if isinstance(each.node, ast.Try))
+
+
+def _denies(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler refuses access."""
+    return speaks_of_authority(words_of(handler)) or bool(_ACCESS_DENIED.search(ast.unparse(handler)[:500]))
+
+
+def _goes_on(handler: ast.ExceptHandler, was: ast.ExceptHandler, *, is_access: bool) -> Weight | None:
+    """What it weighs that a handler goes on where it ended the code, or told somebody, before."""
+    last, refused = handler.body[-1], how_it_ends(was.body)[1]
+    if not isinstance(last, _GOES_ON) or how_it_ends(handler.body)[0]:
+        return None
+    is_broad = dotted(handler.type) in _BROAD
+    if refused and (is_access or (is_broad and not isinstance(last, ast.Assign))):
+        return "stop"
+    if is_broad and isinstance(last, ast.Pass) and not isinstance(was.body[-1], ast.Pass):
+        return "ask"
+    return ("ask" if is_broad else "note") if refused else None
 
 
 def _passes(handler: ast.ExceptHandler) -> bool:

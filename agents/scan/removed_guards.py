@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from council.agents.scan.change import FileChange, short_quote
 from council.agents.scan.finding import Finding, Weight
@@ -31,12 +32,12 @@ def findings(
         return
     put = {token for change in changes for _, text in change.added for token in tokens(text)}
     defined = {name for change in changes for _, text in change.added for name in _DEFINES.findall(text)}
-    others = {path: _gets_other_guard(judged[path]) for path in {block.path for block in blocks}}
+    puts = {path: _Put(put, defined, judged[path]) for path in {block.path for block in blocks}}
     of_block: dict[int, list[Pair]] = defaultdict(list)
     for pair in pairs:
         of_block[id(pair.block)].append(pair)
     for block in blocks:
-        put_instead = _Put(put, defined, others[block.path], [text for _, text in judged[block.path].added])
+        put_instead = puts[block.path]
         cut = [_cut(pair, put_instead) for pair in of_block[id(block)] if not is_remark(pair.new)]
         found = [each for each in cut if each]
         taken_off = None if found else _taken_off(block, of_block[id(block)], put_instead)
@@ -45,21 +46,39 @@ def findings(
         yield from [*found, taken_off] if taken_off else found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Put:
-    """What is added: the tokens of the whole change, and the names it defines; whether the file gets another guard,
-    and the file's lines.
-    """
+    """What is added: the tokens of the whole change, the names that it defines, and the change of one file."""
 
     tokens: set[str]
     defined: set[str]
-    has_guard: bool
-    lines: list[str]
+    change: FileChange
+
+    @cached_property
+    def has_guard(self) -> bool:
+        """Whether the file gets a guard, and not only those that it loses."""
+        return _gets_other_guard(self.change)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines that the file gets."""
+        return [text for _, text in self.change.added]
+
+    @cached_property
+    def shown(self) -> set[str]:
+        """The tokens of all lines of the file that are shown after the change."""
+        lines = (line for hunk in self.change.hunks for line in hunk.lines if line.tag != "-")
+        return {token for line in lines for token in tokens(line.text)}
 
     def guard_gone(self, words: Sequence[str]) -> str:
         """A guard among the words that nothing replaces, or ""."""
         gone = [] if self.has_guard else [word for word in words if _is_guard(word)]
         return gone[0] if gone and self.tokens.isdisjoint(gone) else ""
+
+    def keeps_guard(self, block: Block) -> bool:
+        """Whether a guard of a block still stands in what is shown of the file, or another guard is added."""
+        gone = {word for _, text in block.removed for word in tokens(text) if _is_guard(word)}
+        return any(map(_is_guard, self.tokens)) or not gone.isdisjoint(self.shown)
 
     def asks_again(self, condition: str) -> bool:
         """Whether the file gets all the words of a condition, so that it moved or has another form."""
@@ -103,8 +122,8 @@ def _taken_off(block: Block, pairs: Sequence[Pair], put: _Put) -> Finding | None
     gone = [(number, text) for number, text in gone if not is_remark(text)]
     if not gone or len(gone) > LINES_MAX:
         return None
-    if any(word in put.defined for pair in pairs for word in pair.put):
-        return None  # a base, a wrapper or a helper that the change defines may hold the guard
+    if any(word in put.defined for pair in pairs for word in pair.put) and put.keeps_guard(block):
+        return None  # a base, a wrapper or a helper that the change defines has a guard
     if known["condition"].search(gone[0][1]) and ":=" not in gone[0][1]:
         # A line beside it that now has a word of the condition may judge by it.
         asked = {word for word in tokens(gone[0][1]) if word[0].isalpha()}
@@ -199,7 +218,8 @@ def _cut(pair: Pair, put: _Put) -> Finding | None:
         cuts, puts = difference(tokens(cuts[0][1:-1]), tokens(puts[0][1:-1]))
     weight: Weight
     name = put.guard_gone(cuts)
-    if name and known["implied"].search(name) and known["stronger"].search(pair.new):
+    is_denied = re.search(r"!|\bnot\b", pair.new) is not None
+    if name and known["implied"].search(name) and known["stronger"].search(pair.new) and not is_denied:
         return None
     if name and all(known["exempt"].search(word) for word in puts if word[0].isalpha()):
         message = f"Takes {short_quote(name)} off {shown}. Keep it, or put another guard in its place."

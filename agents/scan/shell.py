@@ -266,7 +266,9 @@ class _Reader:
                 word = self.word(parts[0]) if parts else _text(child)
                 words += word.split() if parts and re.search("expa|subst", parts[0].type) else [word]
             elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "comment"}:
-                words += _braces(_text(child)) or [self.word(child)]
+                word = self.word(child)
+                is_printed = child.type == "command_substitution" and word[:2] != "$("
+                words += _braces(_text(child)) or (word.split() if is_printed else [word])
         return words
 
     def word(self, node: Node) -> str:
@@ -316,9 +318,13 @@ class _Reader:
 
     def _output(self, node: Node) -> str:
         """What a substitution puts in: a text that it only prints as it stands, else ``$(program)``."""
-        commands = [part for part in self._walk(node) if part.type == "command"]
-        is_plain = len(commands) == 1 and not re.search(r"[\\%]", _text(node))
-        return (is_plain and shell_words.printed(self.argv(commands[0]))) or f"$({self._runs(node)})"
+        parts = self._children(node)
+        is_plain = [part.type for part in parts] == ["command"] and not re.search(r"[\\%]", _text(node))
+        argv = self.argv(parts[0]) if is_plain else []
+        is_program = node.parent is not None and node.parent.type == "command_name"
+        if is_program and _program(argv) not in {"echo", "printf"}:
+            argv = []
+        return shell_words.printed(argv) or f"$({self._runs(node)})"
 
     def _runs(self, node: Node) -> str:
         """The program in a substitution, a downloader's if there is one; before it the mark of a secret."""

@@ -152,7 +152,7 @@ def _dockerfile(lines: Numbered) -> Iterator[Script]:
 
 
 def _exec_form(text: str) -> str:
-    """The command of an instruction or a key; the words of ``["a", "b"]``, also unquoted ones, as one line."""
+    """The command of an instruction or a key. A list such as ``["a", "b"]`` or ``[a, b]`` becomes one line."""
     if not re.fullmatch(r"\[.+\]\s*", text):
         return text
     try:

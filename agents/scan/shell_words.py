@@ -150,10 +150,12 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
 
 
 def printed(argv: list[str]) -> str:
-    """What ``echo`` or ``printf`` prints, and the program whose number ``pidof`` does; "" of another command."""
-    if not argv or base_name(argv[0]) not in {"echo", "printf", "pidof", "pgrep"}:
-        return ""
-    return " ".join(word for word in argv[1:] if not word.startswith("-") and "%s" not in word)
+    """What ``echo`` or ``printf`` prints; for ``pidof``, the name of the program that it looks for; else ""."""
+    name, words = base_name(argv[0]) if argv else "", argv[1:]
+    if name in {"echo", "printf"}:
+        at = next((at for at, word in enumerate(words) if not re.fullmatch("-[neE]+", word)), len(words))
+        return " ".join(word for word in words[at:] if "%s" not in word)
+    return " ".join(word for word in words if word[:1] != "-") if name in {"pidof", "pgrep"} else ""
 
 
 def with_input(argv: list[str], text: str) -> str:

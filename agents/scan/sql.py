@@ -108,7 +108,7 @@ def _ids(text: str, dialect: str) -> Iterator[tuple[str, int]]:
 
 
 _ANALYZES = re.compile(
-    r"\bexplain\s+(?:\([^()]{0,200}\banaly[sz]e\b[^()]{0,200}\)|(?:verbose\s+)?analy[sz]e\b(?:\s+verbose\b)?)",
+    r"\b(?:explain|desc(?:ribe)?)(?:\s|/\*[^*]{0,200}\*/)+(?:\([^()]{0,200}\banaly[sz]e\b[^()]{0,200}\)|(?:verbose\s+)?analy[sz]e\b(?:\s+verbose\b)?)",
     re.I,
 )
 # Statements that the parser leaves as they are, and that take nothing away unless a row matches them.

@@ -90,7 +90,7 @@ def edits(action: ParsedAction) -> Iterator[FileChange]:
 
 
 def _edited(path: str, old: list[str], new: list[str]) -> FileChange:
-    """Where the lines stand in the file is not known, only that others may stand above them: they count from 2."""
+    """A change of some lines of a file. Their place is not known: they count from 2, so the file is not whole."""
     least = min(len(old), len(new))
     head = next((at for at in range(least) if old[at] != new[at]), least)
     tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)

@@ -91,9 +91,8 @@ class SeatActor:
             await coordinator.hear.options(name=name).remote(sealed)
 
         try:
-            asyncio.run(
-                self._seat.host.attend(boot, send)
-            )  # on this thread, because the mind may block its own
+            # On this thread, because the mind may block its own.
+            asyncio.run(self._seat.host.attend(boot, send))
         except PERMANENT:  # it is dead for good and does not restart, so this seat is not needed
             cast(Any, ray.actor).exit_actor()
         except ray_errors.RayError:

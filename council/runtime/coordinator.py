@@ -353,7 +353,7 @@ class Coordinator:
         return found
 
     async def history(self, wanted: Wanted) -> HistoryPage:
-        """A page of the journal's records, with all that happened so far unless nothing can be kept."""
+        """A page of the journal's records. It waits until they hold what happened so far, if they can be written."""
         await self._until_durable()
         return await self._journal.history(wanted)
 
