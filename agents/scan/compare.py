@@ -97,14 +97,17 @@ class _Texts:
         return _indent(self._lines_of(match.piece)[match.first])
 
     def loses_function_around(self, match: Match) -> bool:
-        """Whether the function or class around a match is removed too, by its name."""
+        """Whether the function or class around a match is removed too: its name, and the lines around the match."""
         piece, lines = match.piece, self._lines_of(match.piece)
         least = len(lines[match.first])  # the match's own line is the first that is less
         for at in range(match.first, max(-1, match.first - SCOPE_LINES_MAX), -1):
             if lines[at].strip() and _indent(lines[at]) < least:
                 least = _indent(lines[at])
                 if found := _DEFINES.match(lines[at]):
-                    return piece.touches(at, at) and not self.still_has(piece.path, found[1])
+                    around = range(at, min(match.last + 2, len(lines)))
+                    body = (each for each in around if each == at or _indent(lines[each]) > least)
+                    is_gone = all(piece.touches(each, each) for each in body if lines[each].strip())
+                    return is_gone and not self.still_has(piece.path, found[1])
         return False
 
     def _lines_of(self, piece: Piece) -> list[str]:

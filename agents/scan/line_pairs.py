@@ -20,7 +20,7 @@ from council.agents.scan.rows import load
 
 LINE_CHARS_MAX = 500  # of a line that is compared; a longer one is data
 COMPARED_MAX = 2_500  # pairs of lines in a block; a larger block is rewritten as a whole
-LIKENESS_MIN = 0.5  # of lines that are a pair wherever they are in their block
+LIKENESS_MIN = 0.4  # of lines that are a pair wherever they are in their block
 PAIRS_MAX = 200_000  # of lines compared in one change
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.){0,300}"|\'(?:[^\'\\]|\\.){0,300}\'|\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?|\w+|[=!]==|[<>=!]=|&&|\|\||->|=>|\S'
@@ -122,12 +122,12 @@ def _paired(removed: Numbered, added: Numbered) -> Iterator[tuple[str, tuple[int
     is_even = len(removed) == len(added)
     for at, (_, old) in enumerate(removed):
         told = _words(old)
-        if not told[0] or is_remark(old):
+        if not told or is_remark(old):
             continue
         best = max(left, key=lambda item: _likeness(told, item[1]), default=None)
         if best is None or _likeness(told, best[1]) < LIKENESS_MIN:
             best = next((item for item in left if is_even and item[0] == added[at]), None)
-        if best is not None and (len(removed) == len(added) == 1 or told[0] & best[1][0]):
+        if best is not None and (len(removed) == len(added) == 1 or told & best[1]):
             left.remove(best)
             yield old, best[0]
 
@@ -137,16 +137,15 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text[:LINE_CHARS_MAX])
 
 
-def _words(text: str) -> tuple[frozenset[str], int]:
-    """The words and marks of a line, those inside strings too, and the number of their characters."""
-    words = frozenset(_WORD.findall(text[:LINE_CHARS_MAX]))
-    return words, sum(map(len, words))
+def _words(text: str) -> frozenset[str]:
+    """The words and marks of a line, those inside strings too."""
+    return frozenset(_WORD.findall(text[:LINE_CHARS_MAX]))
 
 
-def _likeness(one: tuple[frozenset[str], int], other: tuple[frozenset[str], int]) -> float:
-    """How much of two lines is the same words, by their characters, from 0 to 1."""
-    common = sum(map(len, one[0] & other[0]))
-    return common / (one[1] + other[1] - common)
+def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
+    """The share of words that two lines have in common, from 0 to 1."""
+    common = len(one & other)
+    return common / (len(one) + len(other) - common)
 
 
 def difference(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
