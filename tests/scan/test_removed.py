@@ -210,6 +210,37 @@ BAD: list[tuple[str, str, list[Change]]] = [
 """),
     ]),
     ("guard-removed", "stop", [
+        ("src/routes.js", """
+-function setup(app) {
+-  app.use(requireAuth);
++function setupApp(app) {
+   app.get('/x', list);
+ }
+"""),
+        ("app/routes.py", """
+-def routes(app):
+-    app.add_middleware(AuthMiddleware)
++def make_routes(app):
+     app.get("/x", list_x)
+"""),
+        ("src/routes.js", """
+-r.use(requireAuth);
+-const h = f(1);
++const h = g(1);
+ r.get('/a', h);
++function g(x) { return x; }
+"""),
+        ("internal/h.go", """
+ func H(r *R) error {
+-    if !isOwner(r) {
+-        return errForbidden
+-    }
+-    del(r)
++    del2(r)
+     return nil
+ }
++func del2(r *R) { del(r) }
+"""),
         ("src/Orders.java", """
      @DeleteMapping("/{id}")
 -    @PreAuthorize("hasRole('ADMIN')")
@@ -340,6 +371,10 @@ BAD: list[tuple[str, str, list[Change]]] = [
         )
     ]),
     ("guard-cut", "stop", [
+        ("src/show.js", """
+-if (req.isAuthenticated() && !user.is_admin) { show(); }
++if (!user.is_admin) { show(); }
+"""),
         ("src/routes.js", """
 -router.delete('/orders/:id', requireAdmin, remove)
 +router.delete('/orders/:id', remove)
@@ -738,6 +773,11 @@ BAD: list[tuple[str, str, list[Change]]] = [
         )
     ]),
     ("await-removed", "ask", [
+        ("app/acl.py", """
+ async def can_read(user, doc):
+-    return await acl.check(user, doc)
++    return acl.check(user, doc)
+"""),
         ("app/a.py", """
 -from redis.asyncio import Redis
 +from redis import Redis
@@ -1052,6 +1092,15 @@ GOOD: list[Change] = [
 
  def welcome(user, mailer):
      mailer.post(user.mail)
+"""),
+    ("app/repo.py", """
+ class Repo:
+-    def get(self, key):
++    async def get(self, key):
+         return self.rows[key]
+
+-timeout = options.get("timeout")
++timeout = options.get("timeout") or 5
 """),
     ("src/mail.js", """
 -async function sendMail(to) {
