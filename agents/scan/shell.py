@@ -319,8 +319,9 @@ class _Reader:
     def _output(self, node: Node) -> str:
         """What a substitution puts in: a text that it only prints as it stands, else ``$(program)``."""
         parts = self._children(node)
-        is_plain = [part.type for part in parts] == ["command"] and not re.search(r"[\\%]", _text(node))
-        argv = self.argv(parts[0]) if is_plain else []
+        commands = [part for part in self._walk(node) if part.type == "command"]
+        is_plain = len(parts) == 1 and parts == commands and not re.search(r"[\\%]", _text(node))
+        argv = self.argv(commands[0]) if is_plain else []
         is_program = node.parent is not None and node.parent.type == "command_name"
         if is_program and _program(argv) not in {"echo", "printf"}:
             argv = []
