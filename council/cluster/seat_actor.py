@@ -1,7 +1,7 @@
 """The Ray actor of a seat.
 
-It is not in the file of the coordinator's: a seat's process would import all that only the coordinator needs, and
-take half a second longer to start.
+The coordinator's actor is in another file, so that a seat's process does not import what only the coordinator needs.
+Those imports take half a second.
 """
 
 from __future__ import annotations
