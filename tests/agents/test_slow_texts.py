@@ -352,10 +352,9 @@ def test_what_a_rule_wants_near_is_looked_for_once_in_a_file(monkeypatch: pytest
         return self.compiled.search(text)
 
     (rule,) = (each for each in line_rules({"a.go"}) if each.id == "shared-map-unguarded")
-    lines_of = (
-        "".join(f"\tvar m{at} {kind}\n\n" for at in range(50)) for kind in ("sync.Map", "map[string]int")
-    )
-    pieces = pieces_of(read_changes(one_file("a.go", *lines_of)).files)
+    old = "".join(f"\tvar m{at} sync.Map\n\n" for at in range(50))
+    change = one_file("a.go", old, old.replace("sync.Map", "map[string]int"))
+    pieces = pieces_of(read_changes(change).files)
     matches = lines.matches(pieces, [rule])
     assert len(matches) == 50
     assert rule.near is not None
